@@ -22,15 +22,13 @@ from pathlib import Path
 
 from benchmarks.failure_sense_cases.cases import Case, load
 from benchmarks.failure_sense_cases.fit import fit
+from benchmarks.verdict_measures import Pairs, auroc, ece
 from metaclaw.domain.chat import Message, Role, Text, ToolResult
 from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Fault, Outcome, Verdict, Votes
 from metaclaw.outcome import (
     Calibration,
-    Pairs,
     Sensed,
-    auroc,
-    ece,
     fit_isotonic,
     raw_score,
     sense,

@@ -178,13 +178,11 @@ class Purpose(StrEnum):
     CHECK = "check"
     JUDGE = "judge"
     EVOLVE = "evolve"
-    REPLAY = "replay"
-    TEACH = "teach"
     ENFORCE = "enforce"
 
 
 class Model(Protocol):
-    """A model that the program itself asks: judge, evolver, or the serving model in a replay."""
+    """A model that the program itself asks: judge or evolver."""
 
     @property
     def name(self) -> str: ...

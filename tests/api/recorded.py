@@ -5,14 +5,13 @@ from datetime import UTC, datetime
 from metaclaw.domain.candidate import (
     Candidate,
     CandidateId,
-    Certificate,
     Change,
     Proposal,
     Standing,
 )
 from metaclaw.domain.chat import Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_session_id, new_turn_id
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from tests.api.stage import Stage
 
@@ -62,7 +61,6 @@ def candidate(
     stage: Stage, name: str, taught_by: TurnId, standing: Standing = Standing.WAITING
 ) -> Candidate:
     """A candidate that is kept, and in force if it was accepted."""
-    certificate = Certificate(SkillState.SHADOW, 12, 9, 1, 2, 3, 0, 4000, "m-1", ("a note",))
     proposal = Proposal(skill(name), Change.NEW, (), (taught_by,), "dates", "some-model")
     made = Candidate(
         CandidateId(f"c_{name}"),
@@ -71,7 +69,6 @@ def candidate(
         "it adds a host",
         1,
         datetime.now(UTC),
-        certificate,
     )
     stage.candidates.save_candidate(made)
     if standing is Standing.ACCEPTED:

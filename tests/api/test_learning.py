@@ -174,10 +174,7 @@ async def test_candidates_are_listed_by_standing_and_shown_with_their_text(stage
 
 async def test_a_standing_that_does_not_exist_is_told_those_that_do(stage: Stage) -> None:
     sentence = await stage.refused(400, "GET", "/api/candidates?standing=Waiting")
-    assert (
-        sentence
-        == "standing must be one of draft, shadow, waiting, accepted, rejected, not 'Waiting'"
-    )
+    assert sentence == "standing must be one of draft, waiting, accepted, rejected, not 'Waiting'"
 
 
 @pytest.mark.parametrize(

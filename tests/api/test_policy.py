@@ -63,7 +63,7 @@ class Studio(Stage):
         self.policies, self.batches = SqlPolicies(app.database), SqlBatches(app.database)
         self.trainer = Owner(self.policies)
         home = replace(
-            app.api_parts.home, serving=lambda: self.policies.serving(0.1), trainer=self._owner
+            app.api_parts.home, serving=lambda: self.policies.serving(), trainer=self._owner
         )
         super().__init__(app, Api(replace(app.api_parts, home=home)))
 
@@ -85,12 +85,7 @@ async def studio(stage: Stage) -> AsyncIterator[Studio]:
 
 async def test_without_versions_the_untrained_model_answers(stage: Stage, tmp_path: Path) -> None:
     told = await stage.get("/api/policy")
-    assert (told["policy_version"], told["canary"], told["canary_share"], told["versions"]) == (
-        0,
-        None,
-        None,
-        [],
-    )
+    assert (told["policy_version"], told["versions"]) == (0, [])
     assert (told["training"]["state"], "[policy]" in told["training"]["paused_reason"]) == (
         "off",
         True,
@@ -120,9 +115,9 @@ async def test_versions_are_told_newest_first_with_why(studio: Studio) -> None:
     )
     studio.policies.promote(1)
     studio.policies.publish(WEIGHTS, parent=1, base="smol")
-    studio.policies.canary(2, PASSED)
+    studio.policies.reject(2, PASSED)
     told = await studio.get("/api/policy")
-    assert (told["policy_version"], told["canary"], told["canary_share"]) == (1, 2, 0.1)
+    assert told["policy_version"] == 1
     assert told["training"] == {"state": "training", "step": 2, "version": 1, "paused_reason": None}
     assert [one["version"] for one in told["versions"]] == [2, 1]
     assert told["versions"][0]["report"] == {
@@ -184,10 +179,8 @@ async def test_a_person_promotes_and_goes_back(studio: Studio) -> None:
         studio.policies.publish(WEIGHTS, parent=number - 1, base="smol")
         assert await studio.post("promote", version=number) == (
             200,
-            {"promoted": number, "policy_version": number, "canary": None},
+            {"promoted": number, "policy_version": number},
         )
-    studio.policies.canary(studio.policies.publish(WEIGHTS, parent=2, base="smol").number)
-    assert await studio.post("rollback") == (200, {"policy_version": 2, "rolled_back": [3]})
     assert await studio.post("rollback", version=1) == (
         200,
         {"policy_version": 1, "rolled_back": [2]},

@@ -9,7 +9,7 @@ import pytest
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SkillName, new_session_id
-from metaclaw.domain.skill import Authorship, LearnedFrom, Rule, Skill, SkillState
+from metaclaw.domain.skill import Authorship, LearnedFrom, Rule
 from metaclaw.store import RefusedError
 from tests.api.recorded import candidate, record, skill
 from tests.api.stage import Stage
@@ -187,19 +187,17 @@ async def test_a_skill_is_no_rule_and_is_listed_apart_from_them(stage: Stage) ->
         )
 
 
-async def test_the_words_of_a_person_are_a_rule_and_never_on_trial(stage: Stage) -> None:
+async def test_the_words_of_a_person_are_a_rule(stage: Stage) -> None:
     old = replace(
         skill("always-uv"),
         body="Always use uv.\nNever pip.",
         author=Authorship.INSTRUCTION,
-        state=SkillState.CANARY,
     )
     stage.library.publish([old], (), "learned always-uv from 1 turns")
     (rule,) = (await stage.get("/api/rules"))["rules"]
     assert (rule["text"], rule["kind"]) == ("Always use uv.\nNever pip.", "rule")
     (listed,) = (await stage.get("/api/skills"))["skills"]
     assert listed["state"] == "live"
-    assert (await stage.get("/api/skills?state=canary"))["skills"] == []
 
 
 async def test_undo_takes_back_one_lesson_after_the_other_and_each_stays_away(stage: Stage) -> None:
@@ -257,13 +255,10 @@ async def test_undo_of_a_learned_skill_keeps_it_from_being_learned_again_from_th
         )
 
 
-async def test_undo_passes_over_trials_reverts_and_files_changed_by_hand(stage: Stage) -> None:
+async def test_undo_passes_over_pins_reverts_and_files_changed_by_hand(stage: Stage) -> None:
     await add(stage, "Use uv.")
-    stage.library.publish(
-        [replace(skill("dates"), state=SkillState.CANARY)], (), "learned dates from 3 turns"
-    )
-    promoted: Skill = replace(stage.library.view.skills[0], state=SkillState.LIVE)
-    stage.library.publish([promoted], (), "dates has passed its test")
+    stage.library.publish([skill("dates")], (), "learned dates from 3 turns")
+    await stage.http.post("/api/skills/dates/pin")
     by_hand = stage.library.folder / "mine" / "SKILL.md"
     by_hand.parent.mkdir()
     by_hand.write_text("---\nname: mine\ndescription: When I say so\n---\nDo it.\n")
@@ -324,18 +319,14 @@ async def test_retired_items_are_listed_with_the_reason_and_restored_one_by_one(
     assert "state must be" in await stage.refused(400, "GET", "/api/skills?state=gone")
 
 
-async def test_a_skill_on_trial_is_kept_and_a_live_one_pinned_and_unpinned(stage: Stage) -> None:
-    stage.library.publish(
-        [replace(skill("dates"), state=SkillState.CANARY)], (), "learned dates from 3 turns"
-    )
+async def test_a_skill_is_pinned_and_unpinned(stage: Stage) -> None:
+    stage.library.publish([skill("dates")], (), "learned dates from 3 turns")
     await add(stage, "Use uv.")
-    assert "metaclaw skills keep dates" in await stage.refused(409, "POST", "/api/skills/dates/pin")
-    kept = (await stage.http.post("/api/skills/dates/keep")).json()
-    assert (kept["state"], kept["pinned"], kept["author"]) == ("live", True, "evolver")
+    pinned = (await stage.http.post("/api/skills/dates/pin")).json()
+    assert (pinned["state"], pinned["pinned"], pinned["author"]) == ("live", True, "evolver")
     unpinned = (await stage.http.post("/api/skills/dates/pin", json={"pinned": False})).json()
     assert (unpinned["state"], unpinned["pinned"]) == ("live", False)
-    assert (await stage.http.post("/api/skills/dates/pin")).json()["pinned"] is True
-    assert "never on trial" in await stage.refused(409, "POST", "/api/skills/use-uv/keep")
+    assert "your own words" in await stage.refused(409, "POST", "/api/skills/use-uv/pin")
 
 
 async def test_what_a_forgotten_session_taught_is_neither_listed_nor_brought_back(

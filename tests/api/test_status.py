@@ -1,6 +1,6 @@
 """How the program is, in one tree: what is known is told, what cannot be read now is null."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +8,6 @@ import pytest
 from metaclaw.app.application import Application
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Wire
-from metaclaw.domain.skill import SkillState
 from metaclaw.domain.status import Health, StoreHealth, StoreSize
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
@@ -26,9 +25,7 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage) -> None:
     await stage.http.post("/api/feedback", json={"turn": turn.id, "outcome": "fail"})
     stage.candidates.begin_attempt("dates", stage.library.view.generation, [turn.id])
     candidate(stage, "dates", turn.id)
-    stage.library.publish(
-        [skill("live"), replace(skill("trial"), state=SkillState.CANARY)], (), "learned two"
-    )
+    stage.library.publish([skill("one"), skill("other")], (), "learned two")
     stage.app.origins.identify(Wire.CHAT, {}, {"messages": [{"role": "user", "content": "Hello."}]})
     told = await stage.app.status.tell()
     assert told["counts"] == {
@@ -40,7 +37,7 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage) -> None:
         "query": 0,
         "candidates": {one: int(one is Standing.WAITING) for one in Standing},
         "rejections": {},
-        "skills": {"live": 1, "canary": 1},
+        "skills": {"live": 2},
         "rules": 0,
         "facts": 0,
     }
@@ -65,7 +62,7 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage) -> None:
         "candidates": 0,
     }
     assert [(one["reason"], [put["name"] for put in one["put"]]) for one in learning["noted"]] == [
-        ("learned two", ["live", "trial"])
+        ("learned two", ["one", "other"])
     ]
     assert isinstance(providers, list)
     (main,) = providers

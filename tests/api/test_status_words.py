@@ -36,7 +36,6 @@ LEARNING: dict[str, Any] = {
     "listener": {"unread": 0, "failing": [], "not_understood": []},
     "unusable": [],
     "set_aside": [],
-    "trust": {"turns": 40, "auroc": 0.9312, "ece": 0.0211},
     "asked": {"judge": {"calls": 30, "failures": 2, "input_tokens": 9000, "output_tokens": 600}},
 }
 STATUS: dict[str, Any] = {
@@ -52,9 +51,9 @@ STATUS: dict[str, Any] = {
         "active_sessions": 1,
         "verdicts": {"pass": 30, "fail": 4, "unknown": 6},
         "support": 3,
-        "candidates": {"draft": 0, "shadow": 1, "waiting": 2, "accepted": 3},
+        "candidates": {"draft": 0, "waiting": 2, "accepted": 3},
         "rejections": {"no verdict": 4},
-        "skills": {"live": 3, "canary": 1},
+        "skills": {"live": 4},
         "rules": 1,
         "facts": 2,
     },
@@ -96,7 +95,7 @@ def wrong(**changed: Any) -> list[dict[str, Any]]:
 
 def test_learning_is_told_in_words() -> None:
     for words in (
-        "skills: 4 skills (1 canary, 3 live), generation 7",
+        "skills: 4 skills, generation 7",
         "recorded: 50 turns in 9 sessions, 1 of them open",
         "lessons: 5 in force; this week: 12 repeats prevented, 3 lessons withdrawn",
         "learned skills serve once their text is sound",
@@ -104,11 +103,10 @@ def test_learning_is_told_in_words() -> None:
         "noted: 2026-11-17 07:00  noted use-uv: Use uv.",
         "2 of the 3 failures from which a skill is written: wrong dates",
         "30 good, 4 bad, 6 unclear; 3 turns taught skills",
-        "candidates: 1 shadow, 2 waiting, 3 accepted",
+        "candidates: 2 waiting, 3 accepted",
         "world/judge-model, asked about 6 of 48 turns today",
         "budget: 45,000 of 300,000 tokens used today (15%)",
         "none; only your own words become skills",
-        "AUROC 0.93, ECE 0.021 on 40 turns of which the truth is known",
         "judge: 30 calls, 2 failed, 9000 → 600 tokens",
         "store: sqlite, healthy, 2.00 GB",
     ):
@@ -119,7 +117,6 @@ def test_what_is_not_known_and_what_is_off_is_told() -> None:
     learning = {
         **LEARNING,
         "judge": None,
-        "trust": {"turns": 3, "auroc": None, "ece": None},
         "pending": None,
         "noted": None,
     }
@@ -136,7 +133,7 @@ def test_what_is_not_known_and_what_is_off_is_told() -> None:
 def test_only_the_important_lines_are_brief() -> None:
     brief = {one["label"] for one in summary(STATUS) if one["is_brief"]}
     assert {"recorded", "rules", "lessons", "budget", "policy"} <= brief
-    assert not brief & {"verdicts", "judge", "trust", "store", "loops"}
+    assert not brief & {"verdicts", "judge", "store", "loops"}
 
 
 def test_the_budget_is_told_in_words() -> None:
@@ -161,7 +158,6 @@ def test_weights_are_told_in_words() -> None:
         "state": "training",
         "step": 2,
         "steps": 4,
-        "canary": 4,
         "paused_reason": "you are back",
     }
     rejected = {
@@ -172,7 +168,7 @@ def test_weights_are_told_in_words() -> None:
     busy = {"policy_version": 3, "training": training}
     words = told(**busy, newest_version=rejected)
     assert (
-        "version 3, version 4 on trial; version 5 was rejected, so nothing changes: not shown"
+        "version 3; version 5 was rejected, so nothing changes: not shown"
         " better (metaclaw policy show 5)" in words
     )
     assert "training, step 2 of at most 4; paused: you are back" in words

@@ -173,7 +173,6 @@ def test_a_skill_without_a_check_has_none() -> None:
         (Authorship.PERSON, SkillState.DRAFT, True, False),
         (Authorship.INSTRUCTION, SkillState.DRAFT, True, False),
         (Authorship.EVOLVER, SkillState.DRAFT, False, True),
-        (Authorship.EVOLVER, SkillState.SHADOW, False, True),
         (Authorship.EVOLVER, SkillState.LIVE, True, True),
     ],
 )

@@ -14,14 +14,13 @@ import anyio
 from metaclaw.domain.candidate import (
     Candidate,
     CandidateId,
-    Certificate,
     Change,
     Proposal,
     Standing,
 )
 from metaclaw.domain.chat import Finish, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_turn_id
-from metaclaw.domain.skill import Authorship, Lesson, Rule, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Lesson, Rule, Skill
 from metaclaw.domain.turn import (
     Exchange,
     Placement,
@@ -114,11 +113,10 @@ def candidate(
     standing: Standing = Standing.WAITING,
     reason: str = "it adds a host",
 ) -> Candidate:
-    """A candidate with a certificate, as if its shadow test were over."""
-    certificate = Certificate(SkillState.SHADOW, 12, 9, 1, 2, 3, 0, 4000, "m-1", ("a note",))
+    """A candidate at the gate."""
     proposal = Proposal(made, Change.NEW, (), (taught_by,), "dates", "some-model")
     return Candidate(
-        CandidateId(f"c_{made.name}"), proposal, standing, reason, 1, datetime.now(UTC), certificate
+        CandidateId(f"c_{made.name}"), proposal, standing, reason, 1, datetime.now(UTC)
     )
 
 

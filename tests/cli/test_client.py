@@ -42,7 +42,7 @@ STATUS = {
 WHY = {
     **{"turn": "t_1", "kind": "main", "at": "2026-11-16T00:00:00+00:00"},
     "scope": {"user": None, "workspace": None},
-    **{name: [] for name in ("considered", "placed", "listed", "withheld", "not_placed")},
+    **{name: [] for name in ("considered", "placed", "listed", "not_placed")},
     **{name: [] for name in ("reminded", "reminders_left_out", "enforced", "broken", "forgotten")},
 }
 ANSWERS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -58,7 +58,7 @@ ANSWERS: dict[str, tuple[int, dict[str, Any]]] = {
     "GET /api/turns/t_1/why": (200, WHY),
     "GET /api/cost?days=7": (200, {"budget": {"words": ["nothing used"]}, "days": []}),
     "GET /api/candidates?limit=50": (200, {"candidates": []}),
-    "GET /api/policy?limit=20": (200, {"policy_version": 0, "canary": None, "versions": []}),
+    "GET /api/policy?limit=20": (200, {"policy_version": 0, "versions": []}),
     "GET /api/enforce": (200, {"on": True, "held_rules": []}),
     "GET /api/windows": (200, {"open": False, "reason": "none", "signals": []}),
     "POST /api/undo": (200, {"undone": {"reason": "x"}, "removed": [], "restored": []}),

@@ -1,4 +1,4 @@
-"""`metaclaw cost`: the day's budget, then days, purposes and learned items in tables."""
+"""`metaclaw cost`: the day's budget, then days and purposes in tables."""
 
 import json
 from pathlib import Path
@@ -55,20 +55,10 @@ FACTS: dict[str, Any] = {
         }
         | {"output_tokens": 10_000, "cost": None}
     ],
-    "items": [
-        {
-            "item": "iso-release-dates",
-            **SUM,
-            "calls": 9,
-            "input_tokens": 1200,
-            "output_tokens": 34,
-            "cost": 0.0012,
-        }
-    ],
 }
 
 
-def test_what_learning_cost_is_shown_by_day_purpose_and_item(home: Path) -> None:
+def test_what_learning_cost_is_shown_by_day_and_purpose(home: Path) -> None:
     with scripted(home, {"GET /api/cost?days=3": (200, FACTS)}):
         out = metaclaw("cost", "--days", "3").out
     lines = [" ".join(line.split()) for line in out.splitlines()]
@@ -76,7 +66,6 @@ def test_what_learning_cost_is_shown_by_day_purpose_and_item(home: Path) -> None
     assert lines[1] == "Learning waits: evolve (2)"
     assert "2026-11-16 31 300,000 $1.50 + unpriced – 85 3,000,000 10%" in lines
     assert "2026-11-16 judge world/\\x1b[1m 31 0 290,000 0 10,000 unpriced" in lines
-    assert "iso-release-dates 9 0 1,200 0 34 $0.0012" in lines
     assert "Built-in prices are of 2025-11" in lines[-1]
 
 
@@ -89,7 +78,7 @@ def test_a_home_where_nothing_happened_says_so(home: Path) -> None:
     budget = {**FACTS["budget"], "words": ["0 of 300,000 tokens used today (0%)"]}
     with scripted(
         home,
-        {"GET /api/cost?days=7": (200, {"budget": budget, "days": [], "calls": [], "items": []})},
+        {"GET /api/cost?days=7": (200, {"budget": budget, "days": [], "calls": []})},
     ):
         out = metaclaw("cost").out
     assert "0 of 300,000 tokens used today (0%)" in out

@@ -51,8 +51,7 @@ def three(home: Path) -> Path:
         policies.publish(
             Weights("embedded", "policies/2"), parent=1, base="smol", absorbed=[SkillName("a")]
         )
-        policies.canary(2, PASSED)
-        policies.promote(2)
+        policies.promote(2, "", PASSED)
         policies.publish(
             Weights("embedded", "policies/3"),
             parent=2,
@@ -73,7 +72,6 @@ def test_nothing_trained_is_said_and_makes_no_database(home: Path) -> None:
     )
     assert metaclaw("policy", "list", "--json").facts == {
         "policy_version": 0,
-        "canary": None,
         "versions": [],
     }
     assert metaclaw("policy", "show") == Done(
@@ -240,7 +238,7 @@ def test_a_running_proxy_is_asked_and_its_answer_told(home: Path) -> None:
             200,
             {"started": True, "turns": 12, "given_back": 0, "rejections": {}},
         ),
-        "POST /api/policy/promote": (200, {"promoted": 3, "policy_version": 3, "canary": None}),
+        "POST /api/policy/promote": (200, {"promoted": 3, "policy_version": 3}),
         "POST /api/policy/rollback": (200, {"policy_version": 0, "rolled_back": [3]}),
     }
     with scripted(home, answers) as asked:

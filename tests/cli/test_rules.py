@@ -302,12 +302,11 @@ def test_rules_and_skills_are_listed_apart(home: Path, tmp_path: Path) -> None:
     assert kinds == {"backup-first": "skill", "use-uv": "rule"}
 
 
-def test_a_skill_is_edited_kept_pinned_retired_and_restored(home: Path) -> None:
+def test_a_skill_is_edited_pinned_retired_and_restored(home: Path) -> None:
     path = home / "skills" / "backup-first" / "SKILL.md"
     path.parent.mkdir(parents=True)
-    path.write_text(FOREIGN_SKILL.replace("---\nCopy", "state: canary\nauthor: evolver\n---\nCopy"))
-    assert "metaclaw skills keep backup-first" in metaclaw("skills", "pin", "backup-first").err
-    kept = metaclaw("skills", "keep", "backup-first", "--json").facts
+    path.write_text(FOREIGN_SKILL.replace("---\nCopy", "author: evolver\n---\nCopy"))
+    kept = metaclaw("skills", "pin", "backup-first", "--json").facts
     assert [kept[key] for key in ("state", "pinned", "author")] == ["live", True, "evolver"]
     assert metaclaw("skills", "pin", "backup-first", "--off", "--json").facts["pinned"] is False
     assert "Pinned" in metaclaw("skills", "pin", "backup-first").out

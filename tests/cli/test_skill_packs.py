@@ -40,7 +40,6 @@ LEARNED = Skill(
     SkillName("descale"),
     "When descaling",
     "Use citric acid.",
-    state=SkillState.CANARY,
     author=Authorship.EVOLVER,
 )
 AS_BROUGHT = (replace(LEARNED, state=SkillState.LIVE, author=Authorship.PERSON), MINE)

@@ -120,7 +120,7 @@ def test_the_configured_folder_is_used(tmp_path: Path, source: Path) -> None:
 
 
 LEARNED = SKILL.replace(
-    "category: files\n", "category: files\nscope: user:alice\nstate: canary\nauthor: evolver\n"
+    "category: files\n", "category: files\nscope: user:alice\nauthor: evolver\n"
 )
 
 
@@ -145,7 +145,7 @@ def test_the_list_tells_state_author_and_scope(home: Path) -> None:
     put(home, SKILL.replace("---\nCopy", "pinned: true\n---\nCopy"), "mine")
     learned, mine = metaclaw("skills", "list", "--json").facts["skills"]
     assert [learned[key] for key in ("state", "author", "scope", "pinned")] == [
-        "canary",
+        "live",
         "evolver",
         "user:alice",
         False,
@@ -158,10 +158,10 @@ def test_the_list_tells_state_author_and_scope(home: Path) -> None:
     ]
     table = metaclaw("skills", "list").out.splitlines()
     assert table[0].split() == ["NAME", "STATE", "AUTHOR", "FOR", "CATEGORY", "USE", "WHEN"]
-    assert table[1].split()[:4] == ["backup-first", "canary", "evolver", "alice"]
+    assert table[1].split()[:4] == ["backup-first", "live", "evolver", "alice"]
     assert "live, pinned" in table[2]
     shown = metaclaw("skills", "show", "backup-first").out
-    assert all(word in shown for word in ("canary", "evolver", "alice"))
+    assert all(word in shown for word in ("live", "evolver", "alice"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from metaclaw.domain.front_matter import SkillRecord, front_matter, record_of
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Fact, Rule, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Fact, Rule, Skill
 
 RECORD = SkillRecord(SkillName("uv"), "When installing", "Use uv.", scope="owner")
 EVERYTHING: dict[str, object] = {
@@ -74,10 +74,9 @@ def test_a_value_that_the_program_does_not_know_is_kept_and_means_nothing(
         (Authorship.INSTRUCTION, "fact", Fact),
     ],
 )
-def test_a_persons_words_are_a_rule_unless_they_are_a_fact_and_never_on_trial(
+def test_a_persons_words_are_a_rule_unless_they_are_a_fact(
     author: Authorship, kind: str | None, made: type[Skill]
 ) -> None:
     extra = {} if kind is None else {"kind": kind}
-    read = replace(RECORD, author=author, extra=extra, state=SkillState.CANARY).read()
+    read = replace(RECORD, author=author, extra=extra).read()
     assert type(read) is made
-    assert (read.state is SkillState.CANARY) is (made is Skill)

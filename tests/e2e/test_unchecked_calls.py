@@ -97,7 +97,14 @@ def test_a_call_whose_check_cannot_be_run_is_held_and_counts_as_unknown(
         "/api/rules/broken-check", lambda rule: rule["compliance"]["applied"] == 1
     )["compliance"]
     assert program.stop() == 0
-    assert counted == {"applied": 1, "followed": 0, "broken": 0, "held": 0, "not_held": 0, "unknown": 1}
+    assert counted == {
+        "applied": 1,
+        "followed": 0,
+        "broken": 0,
+        "held": 0,
+        "not_held": 0,
+        "unknown": 1,
+    }
 
 
 @pytest.mark.parametrize("choice", ["pass", "hold"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import TurnEnd, apply_splices
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer
@@ -36,13 +36,11 @@ NAMES = ["uv", "tabs", "staging", "brief", *TOPICS]
 def item(name: str, version: int) -> Skill:
     """A rule, a fact or a skill, by its name; another version says something else."""
     if name in TOPICS:
-        state = SkillState.CANARY if name in ("violin", "beehive") else SkillState.LIVE
         body = f"Do it step by step, in version {version}."
         return Skill(
             SkillName(name),
             f"When asked to {TOPICS[name]}",
             body,
-            state=state,
             author=Authorship.EVOLVER,
         )
     kind = "fact" if name == "staging" else "rule"
@@ -73,8 +71,6 @@ class Conversation:
         self.placer = Placer(
             self.view,
             Budgets(rules_tokens=40),
-            canary_share=0.5,
-            holdout_share=0.3,
             today=lambda: TODAY,
         )
 
@@ -132,9 +128,7 @@ def test_the_first_block_stays_while_nothing_it_holds_is_withdrawn(
             talk.library.pop(value, None)
         elif what == "restart":
             talk.open()
-            talk.placer.restore(
-                SessionId("talk"), talk.segment, last.stamp, last.placements, last.draws
-            )
+            talk.placer.restore(SessionId("talk"), talk.segment, last.stamp, last.placements)
         else:
             if what == "tool":
                 call = {
@@ -168,7 +162,6 @@ def test_the_first_block_stays_while_nothing_it_holds_is_withdrawn(
                 held = dict(talk.library)
                 placed = {*now.stamp.skills, *now.listed}
                 assert placed <= talk.library.keys()
-                assert not {draw.skill for draw in now.draws if not draw.placed} & placed
             last, saw = now, talk.seen
         talk.generation += 1
     plain = [

@@ -23,7 +23,7 @@ from metaclaw.domain.chat import Finish, SampledTokens, Wire
 from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import PolicyState, Weights
-from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
+from metaclaw.domain.skill import Authorship, Skill, SkillKind
 from metaclaw.domain.training import RoleKind, TurnRole, rejection
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
@@ -89,7 +89,6 @@ rules = st.builds(
     st.sampled_from(["Use uv.", "Use pip."]),
     scope=scopes,
     extra=extras,
-    state=st.sampled_from([SkillState.LIVE, SkillState.CANARY]),
 ).map(SkillRecord.read)
 kinds = st.sampled_from([TurnKind.MAIN, TurnKind.MAIN, TurnKind.SIDE])
 picks = st.lists(st.integers(0, 10**6), min_size=1, max_size=4)

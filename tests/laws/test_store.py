@@ -9,12 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metaclaw.domain.candidate import Certificate, Probe, ProbeKind, ReplayResult
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_turn_id
-from metaclaw.domain.skill import SkillState
 from metaclaw.domain.turn import (
-    Draw,
     Exchange,
     Placement,
     Scope,
@@ -25,7 +22,7 @@ from metaclaw.domain.turn import (
     TurnEnd,
     TurnKind,
 )
-from metaclaw.domain.verdict import Fault, Outcome, Signal, Votes
+from metaclaw.domain.verdict import Fault, Signal, Votes
 from metaclaw.store import Database, LedgerReader, SqlForgetting, open_database
 from metaclaw.store.deduplication import RequestLines, apply_patch, make_patch
 from metaclaw.store.rows import (
@@ -111,9 +108,6 @@ turns = st.builds(
     head=st.binary(max_size=20),
     placements=st.lists(
         st.builds(Placement, st.binary(max_size=9), placed, anything, placed), max_size=3
-    ).map(tuple),
-    draws=st.lists(
-        st.builds(Draw, anything.map(SkillName), st.booleans(), seconds), max_size=3
     ).map(tuple),
 )
 
@@ -255,33 +249,12 @@ texts = st.lists(anything, max_size=3).map(tuple)
 evidence = st.one_of(
     st.builds(Votes, small, small, small, anything, texts),
     st.builds(Signal, anything, finite, anything, st.sampled_from(Fault)),
-    st.builds(
-        Certificate,
-        st.sampled_from(SkillState),
-        small,
-        small,
-        small,
-        small,
-        small,
-        small,
-        counts,
-        anything,
-        texts,
-        finite,
-    ),
-    st.builds(
-        ReplayResult,
-        st.builds(Probe, anything.map(TurnId), st.sampled_from(ProbeKind)),
-        st.sampled_from(Outcome),
-        small,
-        anything,
-    ),
 )
 
 
 @given(value=evidence)
 def test_any_evidence_is_made_storable_and_comes_back(
-    value: Votes | Signal | Certificate | ReplayResult,
+    value: Votes | Signal,
 ) -> None:
     stored = pack_document(value)
     assert "\x00" not in stored

@@ -11,7 +11,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
-from metaclaw.learn.assessment import Assessment, CalibrationLoop, Trust
+from metaclaw.learn.assessment import Assessment, CalibrationLoop
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.outcome.detectors import signal
 from tests.learn.learning import CORRECTION, FAILED, TASK, THANKS, Speaker, learned_skill
@@ -160,7 +160,6 @@ def refitted(graded: Graded) -> CalibrationLoop:
 
 def test_before_anything_is_known_every_score_stands_as_it_is() -> None:
     calibration = refitted([])
-    assert calibration.trust == Trust(0)
     for score in (0.02, 0.5, 0.98):
         assert calibration.current.sensed.apply(score) == pytest.approx(score, abs=0.03)
         assert calibration.current.judged.apply(score) == pytest.approx(score, abs=0.03)
@@ -185,33 +184,7 @@ def test_votes_of_which_none_could_be_read_teach_nothing() -> None:
         TurnId("t"), Outcome.UNKNOWN, Source.JUDGE, None, (), Votes(0, 0, 3, "judge-model")
     )
     calibration = refitted([(unread, Outcome.FAIL)] * 60)
-    assert calibration.trust == Trust(0)
     assert calibration.current == refitted([]).current
-
-
-@pytest.mark.parametrize(("turns", "is_shown"), [(19, False), (20, True)])
-def test_trust_is_shown_once_enough_turns_are_known(turns: int, is_shown: bool) -> None:
-    graded: Graded = [(sensed(0.9), Outcome.FAIL), (sensed(0.1), Outcome.PASS)] * 10
-    trust = refitted(graded[:turns]).trust
-    assert trust.turns == turns
-    assert (trust.auroc is not None, trust.ece is not None) == (is_shown, is_shown)
-
-
-def test_trust_tells_good_verdicts_from_bad_ones() -> None:
-    good = refitted([(sensed(0.95), Outcome.FAIL)] * 20 + [(sensed(0.05), Outcome.PASS)] * 20).trust
-    bad = refitted([(sensed(0.05), Outcome.FAIL)] * 20 + [(sensed(0.95), Outcome.PASS)] * 20).trust
-    assert (good.auroc, bad.auroc) == (1.0, 0.0)
-    assert good.ece == pytest.approx(0.05)
-    assert bad.ece == pytest.approx(0.95)
-
-
-def test_where_only_failures_are_known_there_is_no_ranking_to_show() -> None:
-    trust = refitted([(sensed(0.9), Outcome.FAIL)] * 30).trust
-    assert (trust.auroc, trust.turns) == (None, 30)
-
-
-def test_a_verdict_without_a_probability_is_not_counted_as_believed() -> None:
-    assert refitted([(sensed(None), Outcome.FAIL)] * 30).trust == Trust(0)
 
 
 scores = st.tuples(

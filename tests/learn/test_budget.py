@@ -19,7 +19,7 @@ from metaclaw.errors import BudgetError, StoreError
 from metaclaw.learn.budget import FLOOR_TOKENS, Budget, Price, Prices
 from metaclaw.ports import Purpose
 from metaclaw.store import Database, SqlSpending, Sums, open_database
-from metaclaw.upstream import Spent, spending_on, without_waiting
+from metaclaw.upstream import Spent, without_waiting
 from tests.support.cases import each
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +64,7 @@ def served(database: Database, day: str, tokens: int) -> None:
     )
 
 
-async def test_a_call_is_counted_once_by_day_purpose_model_and_item(database: Database) -> None:
+async def test_a_call_is_counted_once_by_day_purpose_and_model(database: Database) -> None:
     budget = budget_of(
         database, prices=[{"model": "mini", "input": 1.0, "output": 10.0, "cached": 0.5}]
     )
@@ -72,7 +72,7 @@ async def test_a_call_is_counted_once_by_day_purpose_model_and_item(database: Da
         charge.add(Spent(1, failures=1))
         charge.add(Spent(1, usage=Usage(1000, 20, 400)))
     await budget.count(Purpose.JUDGE, MODEL, Spent(), turns=1)
-    assert SqlSpending(database).sums(by_item=True) == {
+    assert SqlSpending(database).sums() == {
         SpendingKey(DAY, "judge", MODEL): Spending(
             turns=1,
             calls=2,
@@ -104,20 +104,18 @@ async def test_verdicts_stop_first_then_skills_and_listening_has_the_last_fifth(
     budget = budget_of(database, daily_tokens=1000)
 
     async def allowed() -> list[bool]:
-        asked = [
+        return [
             await budget.may_spend(purpose, 10)
             for purpose in (Purpose.JUDGE, Purpose.EVOLVE, Purpose.LISTEN)
         ]
-        with spending_on("some-skill"):
-            return [*asked, await budget.may_spend(Purpose.JUDGE, 10)]
 
-    assert await allowed() == [True, True, True, True]
+    assert await allowed() == [True, True, True]
     await spend(budget, 600)
-    assert await allowed() == [False, True, True, True]
+    assert await allowed() == [False, True, True]
     await spend(budget, 200)
-    assert await allowed() == [False, False, True, False]
+    assert await allowed() == [False, False, True]
     await spend(budget, 200, Purpose.LISTEN)
-    assert await allowed() == [False, False, False, False]
+    assert await allowed() == [False, False, False]
 
 
 async def test_listening_is_refused_rather_than_kept_waiting(database: Database) -> None:
@@ -229,32 +227,13 @@ async def test_calls_that_the_store_could_not_take_are_counted_with_the_next(
 async def test_a_call_that_is_given_up_is_counted_all_the_same(database: Database) -> None:
     budget = budget_of(database)
     with anyio.CancelScope() as scope:
-        async with budget.charge(Purpose.REPLAY, MODEL, 10) as charge:
+        async with budget.charge(Purpose.EVOLVE, MODEL, 10) as charge:
             charge.add(Spent(1, failures=1, estimated=1, usage=Usage(10, 0)))
             scope.cancel()
             await anyio.sleep_forever()
     (spent,) = SqlSpending(database).sums().values()
     assert (spent.calls, spent.failures, spent.tokens) == (1, 1, 10)
     assert await budget.may_spend(Purpose.EVOLVE, 1000)
-
-
-async def test_a_verdict_that_a_skill_in_the_making_needs_waits_as_a_part_of_trying_it(
-    database: Database,
-) -> None:
-    budget = budget_of(database, daily_tokens=10)
-
-    async def judge(item: str) -> None:
-        with spending_on(item):
-            await spend(budget, 100, Purpose.JUDGE)
-
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as group:
-            group.start_soon(judge, "some-skill")
-            group.start_soon(judge, "")
-            while budget.waiting != {"replay": 1, "judge": 1}:
-                await anyio.lowlevel.checkpoint()
-            group.cancel_scope.cancel()
-    assert budget.waiting == {}
 
 
 GPT_5 = Price(1.25, 10.0, 0.125)

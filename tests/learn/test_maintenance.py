@@ -8,12 +8,11 @@ import pytest
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.turn import Draw, Scope, TurnKind
+from metaclaw.domain.turn import Scope, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn.chores import ScopeMembers, members_of_scope
+from metaclaw.learn.maintenance import ScopeMembers, members_of_scope
 from tests.learn.learning import (
     CORRECTION,
-    DATES,
     NOON,
     TASK,
     ScriptedLearning,
@@ -98,35 +97,6 @@ async def test_what_a_person_wrote_or_pinned_is_never_touched(
     assert (learning.names, learning.library.view.generation) == ([NAME], generation)
 
 
-async def rule_said(learning: ScriptedLearning, before: Outcome, after: Outcome) -> None:
-    """Thirty turns before a rule, and thirty with it."""
-    for _ in range(30):
-        learning.say(await Talk(learning).say(TASK.format(1)), before)
-    learning.put_in_force(NAME, author=Authorship.INSTRUCTION)
-    for _ in range(30):
-        learning.say(await Talk(learning).say(TASK.format(1), skills=(NAME,)), after)
-
-
-async def test_a_rule_that_seems_to_do_harm_stays_and_its_person_is_told_once(
-    new_learning: NewLearning,
-) -> None:
-    learning = await new_learning()
-    await rule_said(learning, Outcome.PASS, Outcome.FAIL)
-    for _ in range(2):
-        await learning.tend()
-        learning.clock.pass_by(days=1)
-    (notice,) = [data for kind, data in learning.told if kind == "notice"]
-    assert "0 of 30 turns now, 30 of 30 turns before" in str(notice["text"])
-    assert learning.skill(NAME).state is SkillState.LIVE
-
-
-async def test_of_a_rule_that_does_no_harm_nothing_is_told(new_learning: NewLearning) -> None:
-    learning = await new_learning()
-    await rule_said(learning, Outcome.PASS, Outcome.PASS)
-    await learning.tend()
-    assert [kind for kind, _ in learning.told if kind == "notice"] == []
-
-
 async def idle(
     learning: ScriptedLearning, days: float = 91, scope: Scope | None = None, work: int = 500
 ) -> None:
@@ -157,29 +127,18 @@ async def test_a_skill_that_nothing_asked_for_in_a_long_and_busy_time_is_retired
     assert "no task has matched it for" in str(event.data["reason"])
 
 
-async def test_a_skill_that_matched_meanwhile_stays_also_where_chance_withheld_it(
+async def test_a_skill_that_matched_meanwhile_stays(
     new_learning: NewLearning,
 ) -> None:
     learning = await new_learning()
-    learning.put_in_force("placed-lately")
-    learning.put_in_force("withheld-lately")
+    learning.put_in_force(NAME)
     await learning.tend()
     learning.clock.pass_by(days=91)
     talk = Talk(learning)
-    await talk.say(
-        TASK.format(1),
-        skills=("placed-lately",),
-        draws=(Draw(SkillName("withheld-lately"), False, 0.5),),
-    )
+    await talk.say(TASK.format(1), skills=(NAME,))
     await idle(learning, days=0)
-    assert learning.names == ["placed-lately", "withheld-lately"]
-    assert {
-        name: use.times
-        for name, use in learning.uses.uses_of([SkillName(one) for one in learning.names]).items()
-    } == {
-        "placed-lately": 1,
-        "withheld-lately": 1,
-    }
+    assert learning.names == [NAME]
+    assert learning.uses.uses_of([SkillName(NAME)])[SkillName(NAME)].times == 1
 
 
 async def test_a_quiet_time_makes_nothing_stale(new_learning: NewLearning) -> None:
@@ -241,97 +200,16 @@ async def test_uses_are_counted_once_whoever_counts_and_however_often(
     assert learning.uses.uses_of([SkillName(NAME)])[SkillName(NAME)].times == 1
 
 
-async def test_a_chore_is_done_once_a_day_over_restarts_too(new_learning: NewLearning) -> None:
+async def test_skills_are_retired_once_a_day_over_restarts_too(new_learning: NewLearning) -> None:
     learning = await new_learning()
-    done: list[str] = []
-
-    class Sweeping:
-        name = "sweeping"
-
-        async def do(self, learned: object) -> None:
-            done.append("swept")
-
     far_ahead = 400 * 24
+    days = []
     for hours in (0, 1, 22, 1.5, 24, far_ahead, 1 - far_ahead, 1):
         learning.clock.pass_by(hours=hours)
         learning.restart()
-        learning.maintenance.chores = (Sweeping(),)
+        learning.put_in_force(NAME)
+        await turns_with(learning, NAME, passed=0, failed=5)
         await learning.tend()
-    assert len(done) == 5  # also once the clock is right again
-
-
-async def shared_by(learning: ScriptedLearning, users: tuple[str, ...]) -> None:
-    """These users have each learned the same lesson by themselves."""
-    for user in users:
-        skill = learned_skill(
-            f"iso-release-dates-{user}",
-            scope=f"user:{user}",
-            trigger=DATES["trigger"],
-            body=DATES["body"],
-        )
-        await taught(learning, skill)
-
-
-async def test_a_lesson_of_three_users_is_proposed_for_everyone(new_learning: NewLearning) -> None:
-    learning = await new_learning()
-    await shared_by(learning, ("ada", "bob", "cay"))
-    await learning.tend()
-    shared = [skill for skill in learning.library.view.skills if skill.scope is None]
-    assert [(skill.name, skill.body, skill.author) for skill in shared] == [
-        (NAME, DATES["body"], Authorship.EVOLVER)
-    ]
-    newest = learning.candidates.candidates()[0]
-    assert len(newest.proposal.support) == 3
-    assert all(learning.role(turn) == "support" for turn in newest.proposal.support)
-
-
-async def test_a_lesson_is_proposed_once(new_learning: NewLearning) -> None:
-    learning = await new_learning()
-    await shared_by(learning, ("ada", "bob", "cay"))
-    for _ in range(3):
-        await learning.tend()
-        learning.clock.pass_by(days=1)
-        learning.restart()
-    assert len(learning.candidates.candidates()) == 4
-
-
-async def test_a_lesson_of_two_users_stays_theirs(new_learning: NewLearning) -> None:
-    learning = await new_learning()
-    await shared_by(learning, ("ada", "bob"))
-    await learning.tend()
-    assert all(skill.scope is not None for skill in learning.library.view.skills)
-
-
-async def test_a_lesson_for_everyone_is_not_made_a_teams_as_well(new_learning: NewLearning) -> None:
-    learning = await new_learning(teams={"web": ("ada", "bob", "cay")})
-    await shared_by(learning, ("ada", "bob", "cay"))
-    await learning.tend()
-    assert [
-        skill.scope
-        for skill in learning.library.view.skills
-        if not str(skill.scope).startswith("user:")
-    ] == [None]
-
-
-async def test_where_somebody_outside_says_the_contrary_the_team_still_has_its_lesson(
-    new_learning: NewLearning,
-) -> None:
-    learning = await new_learning(teams={"web": ("ada", "bob", "cay")})
-    await shared_by(learning, ("ada", "bob", "cay"))
-    other = learned_skill(
-        "dates-of-dan",
-        scope="user:dan",
-        trigger=DATES["trigger"],
-        body=(
-            "1. Write each release date as DD.MM.YYYY.\n2. Keep it.\n\nNever write each as"
-            " YYYY-MM-DD."
-        ),
-    )
-    await taught(learning, other)
-    await learning.tend()
-    scopes = [
-        skill.scope
-        for skill in learning.library.view.skills
-        if not str(skill.scope).startswith("user:")
-    ]
-    assert scopes == ["team:web"]
+        days.append(learning.names == [])
+    # Also once the clock is right again.
+    assert days == [True, False, False, True, True, True, True, False]

@@ -114,14 +114,14 @@ async def test_what_was_asked_is_counted_by_purpose_over_all_models() -> None:
         ("a", Purpose.JUDGE),
         ("a", Purpose.JUDGE),
         ("b", Purpose.JUDGE),
-        ("b", Purpose.REPLAY),
+        ("b", Purpose.EVOLVE),
     ):
         model = models.served(provider, "small")
         assert model is not None
         await model.ask(question(), purpose)
     assert meter.spent == {
         Purpose.JUDGE: Spent(3, usage=Usage(15, 6)),
-        Purpose.REPLAY: Spent(1, usage=Usage(5, 2)),
+        Purpose.EVOLVE: Spent(1, usage=Usage(5, 2)),
     }
 
 

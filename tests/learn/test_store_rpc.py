@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
@@ -106,16 +105,12 @@ async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_read
     rows = learning.reader.turns_after(0)
     uses.note(rows)
     assert uses.cursor() == rows[-1].seq
-    learning.library.publish([learned_skill("new")], (), "a skill of the library")
-    uses.begin([SkillName("new")], datetime.now(UTC))
-    assert set(uses.uses_of([SkillName("new")])) == {"new"}
     once_each = [
         "SqlVerdicts.record_verdict",
         "SqlCandidates.begin_attempt",
         "SqlCandidates.end_attempt",
         "SqlCursors.move_cursor",
         "SqlUses.note",
-        "SqlUses.begin",
     ]
     assert calls.names == once_each
 

@@ -1,8 +1,11 @@
 """Verdicts from signals and votes, and which verdict outranks another."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metaclaw.domain.ids import TurnId
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes, outranks
 from metaclaw.outcome import Calibration, Isotonic, fit_isotonic, raw_score, sense, verdict
 from tests.outcome.steps import bash, step
@@ -88,3 +91,14 @@ def test_more_votes_for_failure_never_lower_the_score(
     )
     assert more is not None
     assert fewer is None or fewer <= more
+
+
+def test_a_pattern_does_not_replace_a_correction_that_was_read() -> None:
+    said = Verdict(
+        TurnId("t"), Outcome.FAIL, Source.DETECTOR, 1.0, fault=Fault.AGENT, comment="Use uv."
+    )
+    seen = Verdict(TurnId("t"), Outcome.PASS, Source.DETECTOR, 0.1)
+    assert not outranks(seen, said)
+    assert outranks(said, seen)
+    assert outranks(replace(said, comment="Use uv, always."), said)
+    assert outranks(replace(seen, source=Source.USER), said)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration
 from metaclaw.skills import SkillLibrary, read_skill
 from metaclaw.store import Database, SqlGenerations, open_database
 
@@ -23,7 +23,6 @@ LEARNED = Skill(
     SkillName("descale"),
     "When descaling the boiler",
     "Use citric acid.",
-    state=SkillState.CANARY,
     author=Authorship.EVOLVER,
 )
 PURGE = replace(LEARNED, name=SkillName("purge"), trigger="When purging the steam wand")
@@ -31,7 +30,7 @@ GRIND = replace(LEARNED, name=SkillName("grind"), trigger="When grinding")
 BEFORE = {skill.name: skill for skill in (LEARNED, PURGE, GRIND)}
 REVISED = replace(LEARNED, body="Use less citric acid.")
 NEW = replace(LEARNED, name=SkillName("backflush"), trigger="When backflushing")
-PROMOTED = replace(GRIND, state=SkillState.LIVE)
+PROMOTED = replace(GRIND, pinned=True)
 AFTER = {skill.name: skill for skill in (REVISED, NEW, PROMOTED)}
 EVENTS = frozenset(
     ("open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.listdir", "os.scandir")

@@ -79,7 +79,7 @@ def test_every_field_has_its_place_and_unknown_ones_are_kept() -> None:
     ("lines", "state", "author", "pinned"),
     [
         ("", SkillState.LIVE, Authorship.PERSON, False),
-        ("state: canary\nauthor: evolver\n", SkillState.CANARY, Authorship.EVOLVER, False),
+        ("state: canary\nauthor: evolver\n", SkillState.LIVE, Authorship.EVOLVER, False),
         (
             "state: live\nauthor: instruction\npinned: true\n",
             SkillState.LIVE,
@@ -164,16 +164,12 @@ def test_a_rule_in_the_body_is_not_the_end_of_the_front_matter() -> None:
         ("---\nwhen: 2001-99-99\n---\nbody", "not YAML"),
         (
             "---\nname: a\ndescription: x\nstate: retired\n---\nbody",
-            "`state` is 'retired': write `live` or `canary`",
+            "`state` is 'retired': write `live`, or leave it out",
         ),
         ("---\nname: a\ndescription: x\nstate: on\n---\nbody", "`state` is True"),
         (
             "---\nname: a\ndescription: x\npinned: maybe\n---\nbody",
             "`pinned` is 'maybe': write `true` or `false`",
-        ),
-        (
-            "---\nname: a\ndescription: x\npinned: true\nstate: canary\n---\nbody",
-            "only a live skill can be pinned",
         ),
         ("---\nname: a\ndescription: x\nscope: 'user:'\n---\nbody", "`scope` names no user"),
         (
@@ -469,18 +465,13 @@ def test_what_is_read_the_quick_way_is_what_yaml_reads(key: str, value: str) -> 
     st.sampled_from(
         [None, "owner", "user:alice #1", "team:back end", "workspace:a: b", "12", "yes"]
     ),
-    st.sampled_from(
-        [(SkillState.CANARY, False), (SkillState.LIVE, False), (SkillState.LIVE, True)]
-    ),
+    st.booleans(),
     st.sampled_from(Authorship),
 )
 def test_every_typed_field_survives_its_file(
-    trigger: str, scope: str | None, standing: tuple[SkillState, bool], author: Authorship
+    trigger: str, scope: str | None, pinned: bool, author: Authorship
 ) -> None:
-    state, pinned = standing
-    record = SkillRecord(
-        SkillName("a"), trigger, "Do.", scope=scope, state=state, author=author, pinned=pinned
-    )
+    record = SkillRecord(SkillName("a"), trigger, "Do.", scope=scope, author=author, pinned=pinned)
     skill = record.read()
     assert parse_skill(render_skill(skill), "here") == skill
 

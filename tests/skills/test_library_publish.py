@@ -21,7 +21,6 @@ LEARNED = Skill(
     SkillName("descale"),
     "When descaling the boiler",
     "Use citric acid.",
-    state=SkillState.CANARY,
     author=Authorship.EVOLVER,
 )
 OTHER = replace(
@@ -110,13 +109,13 @@ def test_one_publication_puts_and_retires_together(
     assert retired.skills == (LEARNED, OTHER)
 
 
-def test_a_change_of_state_alone_is_a_generation_and_the_texts_hash_stays(
+def test_a_change_of_the_pin_alone_is_a_generation_and_the_texts_hash_stays(
     library: SkillLibrary, folder: Path
 ) -> None:
     before = library.publish([LEARNED], (), "learned")
-    after = library.publish([replace(LEARNED, state=SkillState.LIVE)], (), "promoted")
+    after = library.publish([replace(LEARNED, pinned=True)], (), "pinned")
     assert (after.generation, after.hash) == (before.generation + 1, before.hash)
-    assert files(folder)["descale"].state is SkillState.LIVE
+    assert files(folder)["descale"].pinned
 
 
 def test_publishing_what_is_in_force_already_changes_nothing(
@@ -170,10 +169,9 @@ def test_a_learned_skill_changed_while_the_program_was_stopped_is_theirs_too(
     [
         ("state: live", Authorship.EVOLVER, SkillState.LIVE, False),
         ("pinned: true", Authorship.EVOLVER, SkillState.LIVE, True),
-        ("x: y", Authorship.EVOLVER, SkillState.LIVE, False),
     ],
 )
-def test_a_person_may_promote_or_pin_by_hand_without_making_the_text_theirs(
+def test_a_person_may_pin_by_hand_without_making_the_text_theirs(
     library: SkillLibrary,
     folder: Path,
     generations: Generations,
@@ -183,7 +181,7 @@ def test_a_person_may_promote_or_pin_by_hand_without_making_the_text_theirs(
     pinned: bool,
 ) -> None:
     library.publish([LEARNED], (), "learned")
-    edit(folder, "descale", "state: canary", line)
+    edit(folder, "descale", "author: evolver", f"author: evolver\n{line}")
     skill = library.sync().get("descale")
     assert skill is not None
     assert (skill.author, skill.state, skill.pinned) == (author, state, pinned)
@@ -311,11 +309,9 @@ def test_an_edit_made_between_looking_and_writing_survives(
     assert (theirs.body, theirs.author) == ("Use acetic acid.", Authorship.PERSON)
 
 
-@pytest.mark.parametrize("state", [SkillState.DRAFT, SkillState.SHADOW, SkillState.RETIRED])
-def test_only_canary_and_live_skills_are_published(
-    library: SkillLibrary, state: SkillState
-) -> None:
-    with pytest.raises(SkillError, match="write `live` or `canary`"):
+@pytest.mark.parametrize("state", [SkillState.DRAFT, SkillState.RETIRED])
+def test_only_live_skills_are_published(library: SkillLibrary, state: SkillState) -> None:
+    with pytest.raises(SkillError, match="write `live`"):
         library.publish([replace(LEARNED, state=state)], (), "too soon")
 
 

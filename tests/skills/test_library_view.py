@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Rule, Skill
+from metaclaw.domain.skill import Rule, Skill
 from metaclaw.skills import Budgets, LibraryView, Selection, rule_line
 from metaclaw.skills.block import estimate_tokens
 
@@ -112,18 +112,3 @@ def test_requests_that_differ_only_in_a_number_share_one_selection() -> None:
     assert select("ticket 87654321: rehair the violin bow") is first
     assert select("ticket 12345678: tune the piano") is not first
     assert not select("ticket 12345678: tune the piano").full
-
-
-@pytest.mark.parametrize(("author", "expected"), [("person", False), ("evolver", True)])
-def test_a_selection_tells_whether_any_of_its_skills_may_be_withheld(
-    author: str, expected: bool
-) -> None:
-    skill = Skill(
-        SkillName("bow"),
-        "When rehairing a violin bow",
-        "Use horse hair.",
-        author=Authorship(author),
-    )
-    for query in ("rehair the violin bow", "tune the piano"):
-        found = LibraryView.of(1, [skill]).select(query, Budgets(), today=date(2026, 11, 16))
-        assert found.has_withholdable is expected

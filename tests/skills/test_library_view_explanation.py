@@ -7,7 +7,6 @@ from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SkillName, new_session_id, new_turn_id
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import (
-    Draw,
     Exchange,
     Placement,
     Scope,
@@ -42,7 +41,6 @@ def rule(name: str, when: str = "always", scope: str | None = None, **extra: obj
 def turn(
     placed: tuple[str, ...] = (),
     listed: tuple[str, ...] = (),
-    withheld: tuple[str, ...] = (),
     **fields: object,
 ) -> Turn:
     names, others = (tuple(map(SkillName, some)) for some in (placed, listed))
@@ -51,7 +49,6 @@ def turn(
         "kind_reason": "main",
         "scope": Scope("ann", "/shop"),
         "exchange": Exchange(b'{"messages":[]}'),
-        "draws": tuple(Draw(SkillName(name), placed=False, propensity=0.8) for name in withheld),
         "placements": (Placement(b"", names, "text", others),),
     }
     return Turn(
@@ -102,14 +99,13 @@ def test_what_was_placed_and_listed_is_told_with_its_reason() -> None:
 def test_what_was_not_placed_is_told_with_its_reason() -> None:
     brought = Exchange(b'{"messages":[{"role":"system","content":"---\\nname: theirs\\n"}]}')
     told = reasons(
-        turn(withheld=("trial",), exchange=brought),
+        turn(exchange=brought),
         rule("bobs", scope="user:bob"),
         rule("blogs", workspace="/blog"),
         rule("over", expires="2026-11-15"),
         rule("known"),
         rule("old"),
         rule("new", overrides=["old"]),
-        skill("trial"),
         skill("theirs"),
         absorbed=("known",),
     )
@@ -118,7 +114,6 @@ def test_what_was_not_placed_is_told_with_its_reason() -> None:
     assert told["over"] == "not placed: expired after 2026-11-15"
     assert "weights" in told["known"]
     assert "one replaces it" in told["old"]
-    assert "withheld by chance, as in 20% of such tasks" in told["trial"]
     assert told["theirs"] == "not placed: the client has put it into the prompt itself"
 
 

@@ -13,7 +13,6 @@ import pytest
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_session_id, new_turn_id
 from metaclaw.domain.turn import (
-    Draw,
     Exchange,
     Placement,
     Scope,
@@ -64,7 +63,6 @@ def new_turn() -> Callable[..., Turn]:
             key="client-key",
             head=b"\x00\xff head",
             placements=(Placement(b"anchor", (SkillName("wash-hands"),), "Wash your hands."),),
-            draws=(Draw(SkillName("wash-hands"), True, 0.5), Draw(SkillName("sing"), False, 0.95)),
         )
         return replace(turn, **fields)  # type: ignore[arg-type]
 

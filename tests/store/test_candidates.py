@@ -13,13 +13,12 @@ from sqlalchemy import text
 from metaclaw.domain.candidate import (
     Candidate,
     CandidateId,
-    Certificate,
     Change,
     Proposal,
     Standing,
 )
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.training import RoleKind, TurnRole
 from metaclaw.domain.turn import Turn
 from metaclaw.store import Database, LedgerReader, RefusedError, SqlCandidates, SqlLedger
@@ -28,7 +27,6 @@ pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 ODD = "said \x00 \ud800 \x1a0000 é"
-CERTIFICATE = Certificate(SkillState.SHADOW, 10, 6, 1, 2, 1, 0, 1200, "model-1", (ODD, "second"))
 
 
 @pytest.fixture
@@ -110,7 +108,7 @@ async def test_a_turn_named_twice_in_an_attempt_is_one_turn(
 
 
 def test_a_candidate_is_read_back_as_it_was(store: SqlCandidates) -> None:
-    made = candidate("wash-hands", "t_1", "t_2", certificate=CERTIFICATE, reason=ODD)
+    made = candidate("wash-hands", "t_1", "t_2", reason=ODD)
     store.save_candidate(made)
     assert store.candidate(made.id) == made
 
@@ -119,11 +117,11 @@ def test_a_candidate_moves_on_and_its_past_is_kept(
     store: SqlCandidates, reader: LedgerReader
 ) -> None:
     made = candidate("wash-hands")
-    shadow = replace(made, standing=Standing.SHADOW, reason="lint passed")
-    accepted = replace(made, standing=Standing.ACCEPTED, reason="proven", certificate=CERTIFICATE)
+    waiting = replace(made, standing=Standing.WAITING, reason="lint passed")
+    accepted = replace(made, standing=Standing.ACCEPTED, reason="proven")
     for state in (
         made,
-        shadow,
+        waiting,
         accepted,
         replace(accepted, proposal=candidate("another").proposal),
     ):
@@ -132,13 +130,9 @@ def test_a_candidate_moves_on_and_its_past_is_kept(
     past = [(event.kind, event.data["standing"], event.data["reason"]) for event in reader.events()]
     assert past == [
         ("candidate.changed", "draft", "just made"),
-        ("candidate.changed", "shadow", "lint passed"),
+        ("candidate.changed", "waiting", "lint passed"),
         ("candidate.changed", "accepted", "proven"),
     ]
-    assert reader.events()[0].data["certificate"] is None
-    kept = reader.events()[2].data["certificate"]
-    assert isinstance(kept, dict)
-    assert kept["wins"] == 6
 
 
 def test_candidates_come_newest_first_and_by_standing(
@@ -158,19 +152,10 @@ def test_candidates_come_newest_first_and_by_standing(
     counts = reader.learning_counts().candidates
     assert {standing.value: count for standing, count in counts.items()} == {
         "draft": 3,
-        "shadow": 0,
         "waiting": 0,
         "accepted": 0,
         "rejected": 1,
     }
-
-
-def test_evidence_that_is_no_number_is_refused(store: SqlCandidates) -> None:
-    with pytest.raises(RefusedError, match="inf"):
-        store.save_candidate(
-            candidate("x", certificate=replace(CERTIFICATE, expected_loss=float("inf")))
-        )
-    assert store.candidates() == []
 
 
 @pytest.mark.parametrize(

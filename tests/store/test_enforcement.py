@@ -42,7 +42,6 @@ def held(turn: Turn) -> Turn:
             kind_reason=ATTEMPT,
             exchange=Exchange(b"request %d" % number, said=b"said %d" % number),
             placements=(),
-            draws=(),
         )
         for number in range(2)
     )

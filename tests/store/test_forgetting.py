@@ -16,7 +16,7 @@ from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, 
 from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, LearnedFrom, Rule, Skill
-from metaclaw.domain.turn import Draw, Exchange, Placement, Splice, Stamp, Turn, TurnKind
+from metaclaw.domain.turn import Exchange, Placement, Splice, Stamp, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.skills import render_block
 from metaclaw.store import (
@@ -51,7 +51,7 @@ ABOUT_TURNS = (
         "placements",
         "splices",
     ),
-    *("verdicts", "stands", "roles", "draws", "batch_turns"),
+    *("verdicts", "stands", "roles", "batch_turns"),
 )
 
 
@@ -116,7 +116,6 @@ async def test_nothing_of_a_forgotten_session_is_left_and_nothing_of_others_is_g
                 Placement(b"", (), "shared"),
                 Placement(session.encode(), (), f"only {session}"),
             ),
-            draws=(Draw(SkillName("a"), True, 0.5),),
         )
 
     kept = [turn("s_kept", number) for number in range(5)]
@@ -136,8 +135,7 @@ async def test_nothing_of_a_forgotten_session_is_left_and_nothing_of_others_is_g
     more = 3
     assert contents(database) == before | {
         **{
-            table: before[table] + more
-            for table in ("turns", "payloads", "translations", "tokens", "draws")
+            table: before[table] + more for table in ("turns", "payloads", "translations", "tokens")
         },
         **{"roles": 2, "batch_turns": 1},
     }
@@ -293,7 +291,7 @@ async def test_nothing_is_learned_afterwards_from_what_was_forgotten(
     turn, other = new_turn("s_1", stamp=NOW), new_turn("s_2", stamp=NOW)
     await record(ledger, turn, other)
     store = SqlCandidates(database)
-    on_its_way = candidate("on-its-way", turn, other, standing=Standing.SHADOW)
+    on_its_way = candidate("on-its-way", turn, other, standing=Standing.DRAFT)
     store.save_candidate(on_its_way)
     forgetting.forget_session(SessionId("s_1"))
     with pytest.raises(RefusedError, match="was forgotten"):

@@ -18,7 +18,6 @@ from metaclaw.domain.skill import (
     LearnedFrom,
     Skill,
     SkillGeneration,
-    SkillState,
     library_hash,
 )
 from metaclaw.errors import OvertakenError, StoreError
@@ -114,22 +113,20 @@ def test_a_text_is_stored_once_and_a_publication_writes_only_what_changed(
     assert counts == [202, 205]
 
 
-def test_how_far_a_skill_has_come_belongs_to_its_generation(
+def test_author_and_pin_of_a_skill_belong_to_its_generation(
     store: SqlGenerations, database: Database
 ) -> None:
-    canary = replace(skill("a"), state=SkillState.CANARY, author=Authorship.EVOLVER)
+    learned = replace(skill("a"), author=Authorship.EVOLVER)
     steps = [
-        canary,
-        replace(canary, state=SkillState.LIVE),
-        replace(canary, state=SkillState.LIVE, pinned=True),
+        learned,
+        replace(learned, pinned=True),
         skill("a"),
     ]
     published = [store.publish([step], "a step") for step in steps]
     fresh = SqlGenerations(database)
     assert [fresh.at(generation.number) for generation in published] == published
     assert [generation.skills for generation in published] == [(step,) for step in steps]
-    assert [(row.added, row.removed) for row in store.history(limit=4)] == [
-        (1, 1),
+    assert [(row.added, row.removed) for row in store.history(limit=3)] == [
         (1, 1),
         (1, 1),
         (1, 0),

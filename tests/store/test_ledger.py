@@ -368,8 +368,6 @@ async def test_a_turn_larger_than_all_the_room_is_still_recorded(
         "UPDATE turns SET model = 'another'",
         "UPDATE payloads SET middle = said",
         "UPDATE tokens SET logprobs = sampled_ids",
-        "UPDATE draws SET propensity = 1",
-        "DELETE FROM draws",
         "DELETE FROM sessions",
         "DELETE FROM snippets",
         "DELETE FROM turns",

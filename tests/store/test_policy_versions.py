@@ -73,9 +73,7 @@ class StoreParts:
 
     def told(self) -> list[tuple[object, ...]]:
         events = [event.data for event in self.reader.events(limit=1000) if event.kind == "policy"]
-        return [
-            (data["action"], data["version"], data["serving"], data["canary"]) for data in events
-        ]
+        return [(data["action"], data["version"], data["serving"]) for data in events]
 
 
 @pytest.fixture
@@ -84,7 +82,7 @@ def store(ledger: SqlLedger, reader: LedgerReader, database: Database) -> StoreP
 
 
 async def test_before_anything_is_trained_the_untrained_model_serves(store: StoreParts) -> None:
-    assert store.policies.serving(0.5) == Serving(0)
+    assert store.policies.serving() == Serving(0)
     assert store.policies.versions() == []
     assert store.policies.version(0) is None
     assert store.policies.since(1) is None
@@ -123,7 +121,7 @@ async def test_a_version_is_read_as_it_was_published_and_its_batch_is_done(
     assert done is not None
     assert (done.state, done.seed, len(done.turns)) == (BatchState.DONE, 5, 2)
     assert store.batches.open_batch_now() is None
-    assert store.told() == [("published", 1, 0, None)]
+    assert store.told() == [("published", 1, 0)]
 
 
 async def test_a_batch_teaches_one_version(store: StoreParts, new_turn: TurnMaker) -> None:
@@ -180,21 +178,18 @@ async def test_forgetting_tells_the_versions_that_descend_from_what_is_gone(
 async def test_weights_that_were_trained_on_a_forgotten_session_never_serve_again(
     store: StoreParts, database: Database, new_turn: TurnMaker
 ) -> None:
-    """Version 1 is clean, 2 was trained on the session and serves, 3 goes on from it and is on
-    trial.
-    """
+    """Version 1 is clean, 2 was trained on the session and serves, 3 goes on from it."""
     clean, mine = await store.taught(new_turn), await store.taught(new_turn, session="s_gone")
     store.policies.publish(WEIGHTS, parent=0, base="model", batch=clean)
     store.policies.promote(1)
     store.policies.publish(WEIGHTS, parent=0, base="model", batch=mine)
     store.policies.promote(2)
     store.publish(parent=2)
-    store.policies.canary(3)
     forgetting = SqlForgetting(database)
     forgetting.forget_session(SessionId("s_gone"))
     for _ in range(2):
         forgetting.erase("it was trained on a session that was forgotten")
-        assert store.states() == {3: "rolled back", 2: "rolled back", 1: "retired"}
+        assert store.states() == {3: "rejected", 2: "rolled back", 1: "retired"}
         assert store.policies.serving() == Serving(0), (
             "version 2 began from the untrained model, so that serves again"
         )
@@ -238,25 +233,16 @@ async def test_a_version_descends_from_where_its_batch_began(
     assert left.number == batch
 
 
-async def test_a_candidate_is_tried_then_serves_and_what_served_is_retired(
-    store: StoreParts,
-) -> None:
+async def test_a_candidate_serves_and_what_served_is_retired(store: StoreParts) -> None:
     for number in (1, 2):
         assert store.publish(parent=number - 1) == number
-        store.policies.canary(number, PASSED)
-        assert store.policies.serving(0.25) == Serving(
-            number - 1, number, 0.25, dict.fromkeys({number, number - 1} - {0}, frozenset())
-        )
-        store.policies.promote(number, "better")
+        store.policies.promote(number, "better", PASSED)
+        assert store.policies.serving() == Serving(number, {number: frozenset()})
     assert store.states() == {1: "retired", 2: "serving"}
     version = store.policies.version(2)
     assert version is not None
     assert (version.report, version.has_served) == (PASSED, True)
-    assert store.told()[-3:] == [
-        ("published", 2, 1, None),
-        ("tried", 2, 1, 2),
-        ("promoted", 2, 2, None),
-    ]
+    assert store.told()[-2:] == [("published", 2, 1), ("promoted", 2, 2)]
 
 
 async def test_what_a_version_has_passed_is_noted_with_it_and_with_no_other(
@@ -283,24 +269,15 @@ async def test_rolling_back_leads_to_the_nearest_ancestor_that_served(store: Sto
     store.policies.rollback()
     assert store.states() == {1: "rolled back", 2: "rejected", 3: "rolled back"}
     assert store.policies.serving() == Serving(0)
-    assert store.told()[-2:] == [("rolled back", 3, 1, None), ("rolled back", 1, 0, None)]
-
-
-async def test_a_trial_is_taken_back_before_what_serves(store: StoreParts) -> None:
-    store.publish()
-    store.policies.promote(1)
-    store.policies.canary(store.publish(parent=1))
-    store.policies.rollback()
-    assert store.states() == {1: "serving", 2: "rolled back"}
+    assert store.told()[-2:] == [("rolled back", 3, 1), ("rolled back", 1, 0)]
 
 
 async def test_one_may_go_back_to_any_version_that_served(store: StoreParts) -> None:
     for number in (1, 2, 3):
         store.publish(parent=number - 1)
         store.policies.promote(number)
-    store.policies.canary(store.publish(parent=3))
     store.policies.rollback(1)
-    assert store.states() == {1: "serving", 2: "retired", 3: "rolled back", 4: "rolled back"}
+    assert store.states() == {1: "serving", 2: "retired", 3: "rolled back"}
     store.policies.rollback(0)
     assert store.policies.serving() == Serving(0)
     store.policies.promote(3, "after all")
@@ -313,9 +290,7 @@ async def test_one_may_go_back_to_any_version_that_served(store: StoreParts) -> 
         (lambda policies: policies.promote(9), "no version 9"),
         (lambda policies: policies.promote(0), "untrained model; roll back to it"),
         (lambda policies: policies.promote(2), "serves already"),
-        (lambda policies: policies.canary(9), "no version 9"),
-        (lambda policies: policies.canary(1), "it is retired, not a candidate"),
-        (lambda policies: policies.canary(5), "version 4 is being tried already"),
+        (lambda policies: policies.reject(9), "no version 9"),
         (lambda policies: policies.reject(2), "it is serving, not a candidate"),
         (lambda policies: policies.rollback(9), "no version 9"),
         (lambda policies: policies.rollback(3), r"not earlier than the serving version 2; promote"),
@@ -332,16 +307,9 @@ async def test_a_move_that_may_not_be_made_is_refused_in_words_and_changes_nothi
     store.publish(parent=1)
     store.policies.promote(2)
     store.policies.reject(store.publish(parent=2))
-    store.policies.canary(store.publish(parent=2))
     store.publish(parent=2)
     before, told = store.policies.versions(), store.told()
-    assert store.states() == {
-        1: "retired",
-        2: "serving",
-        3: "rejected",
-        4: "canary",
-        5: "candidate",
-    }
+    assert store.states() == {1: "retired", 2: "serving", 3: "rejected", 4: "candidate"}
     with pytest.raises(RefusedError, match=words):
         move(store.policies)
     assert (store.policies.versions(), store.told()) == (before, told)
@@ -403,7 +371,7 @@ async def test_what_versions_did_is_read_from_the_moment_one_is_tried(
 
     store.publish()
     await serve(0, Outcome.PASS)
-    store.policies.canary(1)
+    store.policies.promote(1)
     since = store.policies.since(1)
     assert since is not None
     assert since.at == NOON
@@ -433,7 +401,6 @@ async def test_what_versions_did_is_read_from_the_moment_one_is_tried(
     [
         "UPDATE policies SET state = 'serving' WHERE number = 2",
         "UPDATE policies SET state = 'serving', served_us = 1 WHERE number = 2",
-        "UPDATE policies SET state = 'canary' WHERE number = 2",
         "UPDATE policies SET state = 'forgotten' WHERE number = 2",
         "UPDATE policies SET gone_us = 1 WHERE number = 1",
         "UPDATE policies SET adapter = 'elsewhere' WHERE number = 2",
@@ -463,7 +430,6 @@ async def test_the_database_itself_keeps_versions_in_order(
     store.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
     store.policies.promote(1)
     store.publish(parent=1)
-    store.policies.canary(store.publish(parent=1))
     assert await store.ledger.record(new_turn(id=TurnId("free"), stamp=Stamp(0, 0, "", ())))
     before = store.policies.versions(), store.batches.batch(1)
     with pytest.raises(RefusedError):

@@ -8,19 +8,16 @@ import pytest
 from sqlalchemy import text
 
 from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.turn import Draw, Placement, Turn, TurnKind
-from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
+from metaclaw.domain.turn import Placement, Turn, TurnKind
 from metaclaw.errors import StoreError
 from metaclaw.store import (
     Database,
-    DrawnTurn,
     LedgerCounts,
     LedgerLimits,
     LedgerReader,
     RefusedError,
     SqlCursors,
     SqlLedger,
-    SqlVerdicts,
     open_database,
 )
 from metaclaw.store.turn_writer import TurnWriter
@@ -209,30 +206,6 @@ async def test_ended_sessions_come_in_the_order_in_which_they_were_recorded_what
         (f"s_{number}", False) for number in range(4)
     ]
     assert [reader.ends_behind(cursor) for cursor in (0, ended[2].seq, ended[3].seq)] == [4, 1, 0]
-
-
-async def test_what_a_skill_is_worth_is_read_from_the_turns_that_left_it_to_chance(
-    ledger: SqlLedger, reader: LedgerReader, database: Database, new_turn: TurnMaker
-) -> None:
-    with_it = new_turn(
-        "s_1", segment=4, draws=(Draw(SkillName("b"), True, 0.3), Draw(SkillName("a"), True, 0.75))
-    )
-    without = new_turn("s_2", draws=(Draw(SkillName("a"), False, 0.75),))
-    unjudged = new_turn("s_2", draws=(Draw(SkillName("a"), True, 0.5),))
-    for turn in (with_it, without, unjudged, new_turn("s_2", draws=())):
-        await record(ledger, turn)
-    store = SqlVerdicts(database)
-    store.record_verdict(Verdict(with_it.id, Outcome.PASS, Source.JUDGE, 0.0))
-    store.record_verdict(Verdict(without.id, Outcome.FAIL, Source.USER, 1.0, fault=Fault.AGENT))
-    assert reader.drawn_turns(SkillName("a")) == [
-        DrawnTurn(unjudged.id, SessionId("s_2"), 1, True, 0.5, None, 3, "gpt-x"),
-        DrawnTurn(without.id, SessionId("s_2"), 1, False, 0.75, Outcome.FAIL, 3, "gpt-x"),
-        DrawnTurn(with_it.id, SessionId("s_1"), 4, True, 0.75, Outcome.PASS, 3, "gpt-x"),
-    ]
-    assert reader.drawn_turns(SkillName("a"), limit=1) == [
-        DrawnTurn(unjudged.id, SessionId("s_2"), 1, True, 0.5, None, 3, "gpt-x")
-    ]
-    assert reader.drawn_turns(SkillName("c")) == []
 
 
 async def test_a_cursor_is_where_its_reader_left_it(url: str) -> None:

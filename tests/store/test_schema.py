@@ -19,7 +19,9 @@ import msgspec
 import pytest
 from sqlalchemy import Connection, MetaData, create_engine, inspect, text
 
+from metaclaw.domain.candidate import Standing
 from metaclaw.domain.front_matter import record_of
+from metaclaw.domain.policy import PolicyState
 from metaclaw.errors import StoreError
 from metaclaw.store import (
     SCHEMA_REVISION,
@@ -96,7 +98,7 @@ def facts_of(database: Database) -> dict[str, object]:
         "versions": SqlPolicies(database).versions(),
         "batch": SqlBatches(database).batch(1),
         "events": reader.events(0, 1000),
-        "spending": [[key, sums] for key, sums in SqlSpending(database).sums(by_item=True).items()],
+        "spending": [[key, sums] for key, sums in SqlSpending(database).sums().items()],
         "counts": reader.counts(),
         "learning": reader.learning_counts(),
     }
@@ -113,10 +115,22 @@ def as_json(facts: dict[str, object]) -> Any:
 
 
 def expected() -> Any:
-    """What the old program read, with the field that its turns did not have."""
+    """What the old program read, with the field that its turns did not have, and without trials and
+    replays."""
     known = msgspec.json.decode((HERE / "home_0011.json").read_bytes())
     for turn in known["turns"]:
         turn["truncated"] = turn["id"] in TRUNCATED
+        del turn["draws"]
+    for candidate in known["candidates"]:
+        del candidate["certificate"]
+    for skill in (
+        *(skill for generation in known["generations"] for skill in generation["skills"]),
+        *(candidate["proposal"]["skill"] for candidate in known["candidates"]),
+    ):
+        skill["state"] = "live" if skill["state"] == "canary" else skill["state"]
+    known["learning"]["candidates"].pop("shadow")
+    for key, _ in known["spending"]:
+        del key["item"]
     return known
 
 
@@ -134,6 +148,27 @@ def test_a_database_of_the_schema_before_is_brought_over_with_all_it_holds(
         database = open_database(url)
         assert as_json(facts_of(database)) == expected()
         database.close()
+
+
+def test_trials_of_an_older_home_are_ended_and_costs_are_kept_without_names(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    url = old_file(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE policies SET state = 'canary' WHERE number = 1")
+        connection.execute("UPDATE candidates SET standing = 'shadow'")
+        connection.execute(
+            "INSERT INTO spending SELECT day, purpose, model, 'a-skill', turns, calls, failures,"
+            " estimated, input_tokens, output_tokens, cached_tokens, unpriced_tokens, cost"
+            " FROM spending"
+        )
+        connection.commit()
+    database = open_database(url)
+    (version,) = SqlPolicies(database).versions()
+    assert version.state is PolicyState.ROLLED_BACK
+    assert {one.standing for one in SqlCandidates(database).candidates()} == {Standing.REJECTED}
+    (spent,) = SqlSpending(database).sums().values()
+    assert (spent.calls, spent.cost) == (4, 0.5)
+    database.close()
 
 
 def dump(path: Path) -> list[str]:

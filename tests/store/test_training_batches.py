@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Fact, Rule, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Fact, Rule, Skill
 from metaclaw.domain.training import Rejection, RoleKind, TurnRole, rejection
 from metaclaw.domain.turn import Scope, Stamp, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
@@ -200,7 +200,7 @@ CHANGES = [
         ],
     ),
     (False, [replace(FIRST, examples=("Install numpy.",))]),
-    (False, [replace(FIRST, state=SkillState.CANARY, author=Authorship.EVOLVER)]),
+    (False, [replace(FIRST, author=Authorship.EVOLVER)]),
     (False, [replace(FIRST, pinned=True)]),
 ]
 

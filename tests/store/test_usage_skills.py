@@ -10,8 +10,8 @@ import pytest
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.turn import Draw, Scope, Stamp, Times, Turn, TurnKind
+from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.turn import Scope, Stamp, Times, Turn, TurnKind
 from metaclaw.store import (
     Database,
     LedgerReader,
@@ -51,20 +51,19 @@ async def record(ledger: SqlLedger, *turns: Turn) -> None:
 
 
 @pytest.mark.usefixtures("in_force")
-async def test_a_skill_is_used_where_it_is_placed_or_withheld_by_chance(
+async def test_a_skill_is_used_where_a_main_turn_has_it(
     ledger: SqlLedger, reader: LedgerReader, database: Database, new_turn: TurnMaker
 ) -> None:
     await record(
         ledger,
-        new_turn(stamp=placed(A), draws=(Draw(A, True, 0.5), Draw(B, False, 0.5)), times=at(1)),
-        new_turn(stamp=placed(A), draws=(), times=at(2)),
-        new_turn(stamp=placed(A, B), draws=(), times=at(3), kind=TurnKind.SIDE),
+        new_turn(stamp=placed(A), times=at(1)),
+        new_turn(stamp=placed(A), times=at(2)),
+        new_turn(stamp=placed(A, B), times=at(3), kind=TurnKind.SIDE),
     )
     uses = SqlUses(database)
     uses.note(reader.turns_after(uses.cursor()))
     assert uses.uses_of([A, B, SkillName("c")]) == {
         A: SkillUse(at(2).received_at, 2),
-        B: SkillUse(at(1).received_at, 1),
     }
     assert uses.cursor() == reader.turns_after(0)[-1].seq
 
@@ -74,25 +73,13 @@ async def test_what_was_counted_is_not_counted_again(
     ledger: SqlLedger, reader: LedgerReader, database: Database, new_turn: TurnMaker
 ) -> None:
     uses = SqlUses(database)
-    await record(ledger, new_turn(stamp=placed(A), draws=(), times=at(1)))
+    await record(ledger, new_turn(stamp=placed(A), times=at(1)))
     for _ in range(3):
         uses.note(reader.turns_after(0))
-    await record(ledger, new_turn(stamp=placed(A), draws=(), times=at(5)))
+    await record(ledger, new_turn(stamp=placed(A), times=at(5)))
     uses.note(reader.turns_after(0))
     uses.note([])
     assert uses.uses_of([A]) == {A: SkillUse(at(5).received_at, 2)}
-
-
-@pytest.mark.usefixtures("in_force")
-async def test_a_new_skill_counts_as_used_when_it_begins(database: Database) -> None:
-    uses = SqlUses(database)
-    uses.begin([A, B], MOMENT)
-    uses.begin([A], MOMENT + timedelta(days=1))
-    uses.begin([], MOMENT)
-    assert uses.uses_of([A, B]) == {
-        A: SkillUse(MOMENT + timedelta(days=1), 0),
-        B: SkillUse(MOMENT, 0),
-    }
 
 
 async def test_tasks_are_counted_by_who_works(
@@ -166,25 +153,21 @@ async def test_the_candidates_of_a_skill_are_found_by_its_name(database: Databas
 async def test_since_when_a_skill_is_what_it_is(database: Database) -> None:
     now = [MOMENT]
     generations = SqlGenerations(database, lambda: now[0])
-    canary = Skill(A, "when", "how", state=SkillState.CANARY, author=Authorship.EVOLVER)
-    live, other = replace(canary, state=SkillState.LIVE), Skill(SkillName("z"), "when", "how")
-    edited = replace(live, body="how else")
-    story: list[tuple[list[Skill], tuple[int, int, int] | None]] = [
-        ([canary], (1, 1, 1)),
-        ([canary, other], (1, 1, 1)),
-        ([live], (3, 1, 1)),
-        ([canary], (4, 1, 2)),
-        ([edited], (5, 5, 2)),
+    live, other = Skill(A, "when", "how"), Skill(SkillName("z"), "when", "how")
+    pinned, edited = replace(live, pinned=True), replace(live, body="how else")
+    story: list[tuple[list[Skill], tuple[int, int] | None]] = [
+        ([live], (1, 1)),
+        ([live, other], (1, 1)),
+        ([pinned], (3, 1)),
+        ([edited], (4, 4)),
         ([], None),
-        ([edited], (7, 7, 2)),
+        ([edited], (6, 6)),
     ]
     assert generations.in_force(A) is None
     for minutes, (skills, expected) in enumerate(story):
         now[0] = MOMENT + timedelta(minutes=minutes)
         generations.publish(skills, "")
         found = generations.in_force(A)
-        assert (
-            None if found is None else (found.generation, found.text_since, found.canaries)
-        ) == expected
+        assert (None if found is None else (found.generation, found.text_since)) == expected
         if found is not None and found.generation == minutes + 1:
             assert found.since == now[0]

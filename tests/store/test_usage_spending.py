@@ -1,4 +1,4 @@
-"""What calls cost is added up by day, purpose, model and item; agents' turns are counted once;
+"""What calls cost is added up by day, purpose and model; agents' turns are counted once;
 forgotten names leave the sums.
 """
 
@@ -8,21 +8,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.chat import Usage
-from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import ATTEMPT, EnforcedRule, Enforcement, HoldEnd, Times, Turn, TurnKind
-from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.store import (
     Database,
-    SqlCandidates,
-    SqlForgetting,
-    SqlGenerations,
     SqlLedger,
     SqlSpending,
-    SqlVerdicts,
 )
 from tests.store.conftest import MOMENT
 
@@ -31,8 +24,8 @@ TurnMaker = Callable[..., Turn]
 DAY = "2026-03-04"
 
 
-def key(purpose: str = "judge", item: str = "", day: str = DAY) -> SpendingKey:
-    return SpendingKey(day, purpose, "world/m\x00del", item)
+def key(purpose: str = "judge", day: str = DAY) -> SpendingKey:
+    return SpendingKey(day, purpose, "world/m\x00del")
 
 
 def calls(number: int, tokens: int = 10) -> Spending:
@@ -56,21 +49,13 @@ def price(
     return SpendingKey(received_at.date().isoformat(), purpose, model), tokens
 
 
-async def test_sums_add_up_and_are_told_with_and_without_items(database: Database) -> None:
-    SqlGenerations(database).publish([Skill(SkillName("known"), "when", "do")], "by hand")
+async def test_sums_add_up(database: Database) -> None:
     spending = SqlSpending(database)
     spending.add({})
-    spending.add(
-        {key(): calls(1), key(item="known"): calls(2), key("evolve", day="2026-03-05"): calls(3)}
-    )
+    spending.add({key(): calls(1), key("evolve", day="2026-03-05"): calls(3)})
     spending.add({key(): calls(4)})
-    assert spending.sums(by_item=True) == {
-        key(): calls(1) + calls(4),
-        key(item="known"): calls(2),
-        key("evolve", day="2026-03-05"): calls(3),
-    }
     assert spending.sums() == {
-        key(): calls(1) + calls(2) + calls(4),
+        key(): calls(1) + calls(4),
         key("evolve", day="2026-03-05"): calls(3),
     }
     assert list(spending.sums("2026-03-05")) == [key("evolve", day="2026-03-05")]
@@ -134,50 +119,3 @@ async def test_agents_main_turns_are_counted_once_by_day(
             turns=1, calls=1, input_tokens=10, output_tokens=5
         ),
     }
-
-
-async def test_old_days_keep_their_sums_without_the_items(database: Database) -> None:
-    SqlGenerations(database).publish([Skill(SkillName("known"), "when", "do")], "by hand")
-    spending = SqlSpending(database)
-    spending.add(
-        {
-            key(): calls(1),
-            key(item="known"): calls(2),
-            key(item="known", day="2026-03-05"): calls(3),
-        }
-    )
-    for _ in range(2):
-        spending.forget_items_before("2026-03-05")
-    assert spending.sums(by_item=True) == {
-        key(): calls(1) + calls(2),
-        key(item="known", day="2026-03-05"): calls(3),
-    }
-
-
-async def test_the_name_of_a_forgotten_skill_leaves_the_sums_and_does_not_come_back(
-    ledger: SqlLedger, database: Database, new_turn: TurnMaker
-) -> None:
-    turn = new_turn(session="s_private")
-    assert await ledger.record(turn)
-    SqlVerdicts(database).record_verdict(
-        Verdict(turn.id, Outcome.FAIL, Source.USER, 1.0, fault=Fault.AGENT)
-    )
-    skill = Skill(
-        SkillName("aunt-marys-address"),
-        "when",
-        "do",
-        state=SkillState.CANARY,
-        author=Authorship.EVOLVER,
-    )
-    proposal = Proposal(skill, Change.NEW, (), (turn.id,), "kind", "evolver")
-    SqlCandidates(database).save_candidate(
-        Candidate(CandidateId("c_1"), proposal, Standing.REJECTED, "why", 0, MOMENT)
-    )
-    spending, forgetting = SqlSpending(database), SqlForgetting(database)
-    spending.add({key("replay", skill.name): calls(2), key("replay"): calls(1)})
-    assert key("replay", skill.name) in spending.sums(by_item=True)
-    forgetting.forget_session(SessionId("s_private"))
-    assert forgetting.erase("forgotten")
-    assert spending.sums(by_item=True) == {key("replay"): calls(1) + calls(2)}
-    spending.add({key("replay", skill.name): calls(1)})  # a learner was still busy with it
-    assert spending.sums(by_item=True) == {key("replay"): calls(1) + calls(2) + calls(1)}

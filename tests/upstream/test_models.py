@@ -175,7 +175,7 @@ async def test_a_wire_whose_path_does_not_exist_is_given_up_for_another() -> Non
     provider = Provider(refused("404 Not Found"), ok(CHAT_ANSWER))
     async with provider.asked() as model:
         for _ in range(2):
-            assert (await model.ask(question(Wire.RESPONSES), Purpose.REPLAY)).parts == (
+            assert (await model.ask(question(Wire.RESPONSES), Purpose.JUDGE)).parts == (
                 Text("fine"),
             )
     assert [heard.line.split()[1] for heard in provider.heard] == [
@@ -205,12 +205,12 @@ async def test_calls_are_counted_by_purpose_and_estimated_where_the_provider_doe
         await model.ask(question(), Purpose.JUDGE)
         await model.ask(question(), Purpose.EVOLVE)
         with pytest.raises(UpstreamError, match="refused: no") as caught:
-            await model.ask(question(), Purpose.REPLAY)
+            await model.ask(question(), Purpose.LISTEN)
     assert (caught.value.status, caught.value.code) == (401, "nope")
     assert provider.meter.spent == {
         Purpose.JUDGE: Spent(2, usage=Usage(22, 6, 10)),
         Purpose.EVOLVE: Spent(1, estimated=1, usage=Usage(estimate_tokens(question()), 6)),
-        Purpose.REPLAY: Spent(1, failures=1),
+        Purpose.LISTEN: Spent(1, failures=1),
     }
 
 
@@ -270,8 +270,8 @@ async def test_a_question_that_is_wrong_in_itself_says_nothing_about_schemas() -
 async def test_a_seed_is_left_out_for_a_provider_that_knows_none() -> None:
     provider = Provider(refused("422 Unprocessable Entity"), ok(CHAT_ANSWER))
     async with provider.asked() as model:
-        await model.ask(question(sampling=Sampling(seed=7, temperature=0.3)), Purpose.REPLAY)
-        await model.ask(question(sampling=Sampling(seed=8)), Purpose.REPLAY)
+        await model.ask(question(sampling=Sampling(seed=7, temperature=0.3)), Purpose.JUDGE)
+        await model.ask(question(sampling=Sampling(seed=8)), Purpose.JUDGE)
     assert [body.get("seed") for body in map(provider.body, range(3))] == [7, None, None]
     assert provider.body(1)["temperature"] == 0.3
 
@@ -376,13 +376,13 @@ async def test_who_stops_waiting_closes_the_call() -> None:
 
     provider = Provider(never)
     async with provider.asked() as model:
-        asking = asyncio.create_task(model.ask(question(), Purpose.REPLAY))
+        asking = asyncio.create_task(model.ask(question(), Purpose.JUDGE))
         async with asyncio.timeout(WAIT_S):
             await began.wait()
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-    assert provider.meter.spent[Purpose.REPLAY] == Spent(
+    assert provider.meter.spent[Purpose.JUDGE] == Spent(
         1, failures=1, estimated=1, usage=Usage(estimate_tokens(question()), 0)
     )
 
@@ -462,7 +462,7 @@ async def test_an_embedded_model_is_asked_with_its_schema_in_words() -> None:
     model = LocalModel(provider, "small", meter=meter)
     tool = Tool("look", None, {"type": "object"})
     answer = await model.ask(
-        question(Wire.MESSAGES, json_schema=SCHEMA, tools=(tool,), stream=True), Purpose.TEACH
+        question(Wire.MESSAGES, json_schema=SCHEMA, tools=(tool,), stream=True), Purpose.EVOLVE
     )
     assert answer.parts == (Text("fine"),)
     (asked,) = provider.asked
@@ -475,7 +475,7 @@ async def test_an_embedded_model_is_asked_with_its_schema_in_words() -> None:
     assert "JSON Schema" in str(asked.messages[0])
     assert (model.name, meter.spent) == (
         "embedded/small",
-        {Purpose.TEACH: Spent(1, usage=Usage(5, 2))},
+        {Purpose.EVOLVE: Spent(1, usage=Usage(5, 2))},
     )
 
 
@@ -486,10 +486,10 @@ async def test_an_embedded_model_is_asked_with_its_schema_in_words() -> None:
 async def test_an_embedded_model_that_cannot_answer_says_so_as_any_other(error: Exception) -> None:
     model = LocalModel(Scripted(error=error), "small")
     with pytest.raises(UpstreamError, match=str(error)):
-        await model.ask(question(), Purpose.REPLAY)
+        await model.ask(question(), Purpose.JUDGE)
     with pytest.raises(UpstreamError, match="overheated"):
         await LocalModel(Scripted(Begin("x", "small"), Failed("overheated")), "small").ask(
-            question(), Purpose.REPLAY
+            question(), Purpose.JUDGE
         )
 
 
@@ -497,7 +497,7 @@ async def test_an_embedded_model_that_cannot_answer_says_so_as_any_other(error: 
 async def test_an_embedded_model_that_takes_too_long_is_stopped() -> None:
     provider = Scripted()
     with pytest.raises(UpstreamError, match=r"within 0\.02 s"):
-        await LocalModel(provider, "small", timeout_s=0.02).ask(question(), Purpose.REPLAY)
+        await LocalModel(provider, "small", timeout_s=0.02).ask(question(), Purpose.JUDGE)
     assert provider.closed == 1
 
 
@@ -525,6 +525,6 @@ async def test_tool_calls_come_back_as_the_model_wrote_them() -> None:
     }
     async with Provider(ok(called)).asked() as model:
         answer = await model.ask(
-            question(tools=(Tool("look", None, {"type": "object"}),)), Purpose.REPLAY
+            question(tools=(Tool("look", None, {"type": "object"}),)), Purpose.JUDGE
         )
     assert answer.parts == (ToolCall("c_1", "look", '{ "at":1 }'),)

@@ -52,14 +52,13 @@ class Cost:
     @route(
         "GET",
         "/api/cost",
-        "What the program's own calls cost, by day, purpose, model and learned item",
+        "What the program's own calls cost, by day, purpose and model",
         ("days",),
     )
     def _cost(self, request: ApiRequest) -> object:
         days, budget = request.number("days", 7, _MOST_DAYS), self._budget()
-        sums = self.spending.sums(self.budget.first_day(days), by_item=True)
+        sums = self.spending.sums(self.budget.first_day(days))
         own = {key: spent for key, spent in sums.items() if key.purpose != SERVED}
-        items = _grouped((key.item, spent) for key, spent in own.items() if key.item)
         purposes = _grouped((key.purpose, spent) for key, spent in own.items())
         kinds = defaultdict(
             Spending,
@@ -84,7 +83,6 @@ class Cost:
                 ).items()
             ],
             "purposes": {purpose: spending_view(spent) for purpose, spent in purposes.items()},
-            "items": [{"item": item, **spending_view(spent)} for item, spent in items.items()],
         }
 
 

@@ -68,8 +68,6 @@ class PolicyRoutes:
         owner, serving = await self.owner(), self.serving()
         return {
             "policy_version": serving.version,
-            "canary": serving.canary,
-            "canary_share": None if serving.canary is None else serving.canary_share,
             "training": dict(UNTRAINED if owner is None else owner.training()),
             "versions": [version_view(version) for version in versions],
         }
@@ -95,11 +93,7 @@ class PolicyRoutes:
         number, owner = request.said["version"], await self._trainer()
         await self._require(number)
         await owner.promote(number)
-        return {
-            "promoted": number,
-            "policy_version": self.serving().version,
-            "canary": self.serving().canary,
-        }
+        return {"promoted": number, "policy_version": self.serving().version}
 
     @route("POST", "/api/policy/rollback", "Go back to an earlier version", fields=_ROLLBACK)
     async def _rollback(self, request: ApiRequest) -> object:
@@ -107,8 +101,7 @@ class PolicyRoutes:
         if to is not None:
             await self._require(to)
         after = await owner.rollback(to)
-        given_up = [before.canary] if before.canary is not None else []
-        given_up += [before.version] if before.version != after else []
+        given_up = [before.version] if before.version != after else []
         return {"policy_version": after, "rolled_back": given_up}
 
     async def _require(self, number: int) -> None:

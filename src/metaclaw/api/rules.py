@@ -285,10 +285,6 @@ class RuleRoutes:
         changed = self.rulebook.rewrite(request.path["name"], **changes)
         return {**skill_view(changed), "body": changed.body}
 
-    @route("POST", "/api/skills/{name}/keep", "End a skill's trial: it stays in force")
-    def _keep(self, request: ApiRequest) -> object:
-        return skill_view(self.rulebook.keep(request.path["name"]))
-
     @route("POST", "/api/skills/{name}/pin", "Pin a live skill, or unpin it", fields=_PIN)
     def _pin(self, request: ApiRequest) -> object:
         name, pinned = request.path["name"], request.said.get("pinned", True)

@@ -99,7 +99,7 @@ class SkillRoutes:
         "GET", "/api/skills", "Skills, rules and facts in force, or in a state", ("state", "text")
     )
     def _skills(self, request: ApiRequest) -> object:
-        state = request.choice("state", (SkillState.CANARY, SkillState.LIVE, SkillState.RETIRED))
+        state = request.choice("state", (SkillState.LIVE, SkillState.RETIRED))
         view = self.skills()
         if state == SkillState.RETIRED:
             gone = self.rulebook.retired()
@@ -119,7 +119,7 @@ class SkillRoutes:
             "skipped": [picked(one, "path", "reason") for one in view.skipped],
         }
 
-    @route("GET", "/api/skills/{name}", "One skill in force, with its certificate")
+    @route("GET", "/api/skills/{name}", "One skill in force")
     async def _skill(self, request: ApiRequest) -> object:
         name = SkillName(request.path["name"])
         skill = self._known(name)

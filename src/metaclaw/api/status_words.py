@@ -254,10 +254,6 @@ def _learning(learning: Facts, counts: Facts) -> Iterator[Line]:
     for one in learning["listener"]["not_understood"]:
         yield "", f"{one['model']} gave no usable answer to {counted(one['messages'], 'message')}"
     yield "evolver", learning["evolver"] or "none; only your own words become skills"
-    trust = learning["trust"]
-    if trust["auroc"] is not None and trust["ece"] is not None:
-        known = f"on {counted(trust['turns'], 'turn')} of which the truth is known"
-        yield "trust", f"AUROC {trust['auroc']:.2f}, ECE {trust['ece']:.3f} {known}"
     for purpose, spent in learning.get("asked", {}).items():
         failed = f", {spent['failures']} failed" if spent["failures"] else ""
         tokens = f"{spent['input_tokens']} → {spent['output_tokens']} tokens"
@@ -303,10 +299,8 @@ def _policy(status: Facts) -> Iterator[Line]:
     if training["state"] == "off" and not version:
         yield "policy", "off; no weights are trained"
         return
-    canary = training.get("canary")
-    tried = f", version {canary} on trial" if canary is not None else ""
     serving = f"version {version}" if version else "version 0, the untrained model"
-    yield "policy", f"{serving}{tried}{_newest(status['newest_version'])}"
+    yield "policy", f"{serving}{_newest(status['newest_version'])}"
     if training["state"] != "off":
         paused = f"; paused: {training['paused_reason']}" if training["paused_reason"] else ""
         yield "training", f"{training['state']}{_progress(training)}{paused}"

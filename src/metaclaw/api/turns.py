@@ -384,16 +384,11 @@ class WhyRoutes:
         )
         known = {skill.name for skill in skills}
         failed = _failed_calls(turn)
-        withheld = {draw.skill: draw.propensity for draw in turn.draws if not draw.placed}
-        names = ("placed", "listed", "withheld", "not_placed")
+        names = ("placed", "listed", "not_placed")
         groups: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         for one in considered:
-            share = withheld.get(one.skill.name)
             view = {**_considered_view(one), "failed": failed.get(one.skill.name)}
-            if share is None:
-                groups[one.fate.replace(" ", "_")].append(view)
-            else:
-                groups["withheld"].append({**view, "share": share})
+            groups[one.fate.replace(" ", "_")].append(view)
         groups["not_placed"] += (
             {**lesson_view(skill), "reason": CAME_LATER}
             for skill in self.skills()

@@ -78,7 +78,6 @@ def turn_view(turn: Turn) -> dict[str, Any]:
         **turn_row_view(turn),
         **picked(turn, "agent", "listed", "provider_wire", "truncated"),
         "scope": asdict(turn.scope),
-        "draws": [picked(draw, "skill", "placed", "propensity") for draw in turn.draws],
         "enforced": [enforced_view(rule) for rule in enforcement.rules] if enforcement else [],
         "attempts": [attempt.id for attempt in enforcement.attempts] if enforcement else [],
         "request": _readable(exchange.request),

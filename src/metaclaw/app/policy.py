@@ -143,7 +143,7 @@ class PolicyRuntime:
         found = serving.version
         while found != BASE_POLICY and not self._expects(policies, found):
             found = policies.before(found)
-        self.slot.flip(replace(serving, version=found, canary=None))
+        self.slot.flip(replace(serving, version=found))
 
     def _expects(self, policies: SqlPolicies, number: int) -> bool:
         """Have the engine load this version at its start; False if its files are incomplete."""

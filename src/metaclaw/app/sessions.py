@@ -15,7 +15,7 @@ import anyio.to_thread
 from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health
-from metaclaw.domain.turn import Draw, Placement, SessionTrace, Stamp
+from metaclaw.domain.turn import Placement, SessionTrace, Stamp
 from metaclaw.errors import StoreError
 from metaclaw.proxy import Origins, Placer
 from metaclaw.store import LedgerReader, SqlForgetting, SqlLedger
@@ -31,7 +31,7 @@ class StoredSession(NamedTuple):
     """A session of an earlier run, and the placements of its last turn."""
 
     trace: SessionTrace
-    placed: tuple[int, Stamp, Sequence[Placement], Sequence[Draw]] | None
+    placed: tuple[int, Stamp, Sequence[Placement]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class SessionKeeper:
         if found is None:
             return StoredSession(trace, None)
         turn = found.turn
-        return StoredSession(trace, (turn.segment, turn.stamp, turn.placements, turn.draws))
+        return StoredSession(trace, (turn.segment, turn.stamp, turn.placements))
 
     def restore(self, stored: Sequence[StoredSession]) -> None:
         """Take up sessions with the skills in their prompts, except those that requests have been

@@ -92,7 +92,7 @@ def check_of(skill: Skill) -> Check | None:
     approval."""
     if skill.check is None:
         return None
-    is_in_force = skill.state in (SkillState.CANARY, SkillState.LIVE)
+    is_in_force = skill.state is SkillState.LIVE
     return parse_check(skill.check, approved=skill.author is not Authorship.EVOLVER or is_in_force)
 
 

@@ -52,9 +52,6 @@ def _lines(facts: Facts) -> Iterator[str]:
                 " broke a held rule. They are not in the tokens of your turns above; they count"
                 " against the budget, but are never refused."
             )
-    if items := facts["items"]:
-        yield ""
-        yield from table(("LEARNED ITEM", *_SUMS), [(one["item"], *_sums(one)) for one in items])
     yield ""
     yield (
         f"Built-in prices are of {facts['prices_as_of']} and may have changed; set yours in"

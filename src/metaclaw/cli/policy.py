@@ -50,7 +50,7 @@ def policy() -> None:
 def list_(home: Path, limit: int) -> CommandOutput:
     """List the versions, newest first: the state of each, its parent, and why."""
     facts = read(home, "/api/policy", limit=limit)
-    found = {name: facts[name] for name in ("policy_version", "canary", "versions")}
+    found = {name: facts[name] for name in ("policy_version", "versions")}
     if not facts["versions"]:
         return CommandOutput(found, _NOTHING)
     rows = [

@@ -185,7 +185,7 @@ def _put(home: Path, files: list[tuple[str, str]], *, replace: bool) -> Facts:
 @click.option("--body", help="What to do, in Markdown.")
 @answers
 def edit(home: Path, name: str, when: str | None, body: str | None) -> CommandOutput:
-    """Change a skill. From then on it is yours: the program does not change, withhold or retire
+    """Change a skill. From then on it is yours: the program does not change or retire
     it.
     """
     fields = {"description": when, "body": body}
@@ -318,21 +318,10 @@ def restore(home: Path, name: str) -> CommandOutput:
 
 @skills.command()
 @click.argument("name")
-@answers
-def keep(home: Path, name: str) -> CommandOutput:
-    """End a skill's trial: it is live from now on, and the program does not withhold, change or
-    retire it.
-    """
-    facts = request(home, "POST", f"{_path(name)}/keep")
-    return CommandOutput(facts, f"{name} is kept: live and pinned.")
-
-
-@skills.command()
-@click.argument("name")
 @click.option("--off", is_flag=True, help="Unpin it: the program may change and retire it again.")
 @answers
 def pin(home: Path, name: str, off: bool) -> CommandOutput:
-    """Pin a live skill: the program does not withhold, change or retire it."""
+    """Pin a live skill: the program does not change or retire it."""
     facts = request(home, "POST", f"{_path(name)}/pin", {"pinned": not off})
     return CommandOutput(facts, f"{'Unpinned' if off else 'Pinned'} {name}.")
 

@@ -22,7 +22,6 @@ _LATER_SHOWN = 3
 _SECTIONS = (
     ("placed", "placed in full"),
     ("listed", "listed in one line"),
-    ("withheld", "withheld by chance"),
 )
 _REMINDERS = (
     ("reminded", "reminded of at the end of the conversation"),

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from math import erf, sqrt
 from typing import Final
 
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.verdict import Belief, PassRate
 
 LEAST_TURNS: Final = 20
 LEAST_DAYS: Final = 3
@@ -154,7 +154,7 @@ class ReminderEffect:
 
     The decision needs `LEAST_TURNS` checked turns on `LEAST_DAYS` days, both with and without
     reminders. Reminders then continue if the probability that they help is at least
-    `LEAST_PROBABILITY`; otherwise they stop. `Belief` computes the probability."""
+    `LEAST_PROBABILITY`; otherwise they stop."""
 
     placed: Compliance = Compliance()
     withheld: Compliance = Compliance()
@@ -163,10 +163,11 @@ class ReminderEffect:
 
     @property
     def probability(self) -> float:
-        """The probability that the rule is followed more often with reminders than without."""
-        return Belief(
-            *(PassRate(arm.followed, arm.broken) for arm in (self.placed, self.withheld))
-        ).is_better
+        """The probability that the rule is followed more often with reminders than without. Each
+        share has a Beta distribution, Beta(1, 1) at first; their difference is approximated by a
+        normal distribution of the same mean and variance."""
+        (with_it, spread), (without, other) = map(_beta, (self.placed, self.withheld))
+        return 0.5 * (1 + erf((with_it - without) / sqrt(2 * (spread + other))))
 
     @property
     def state(self) -> ReminderState:
@@ -190,6 +191,12 @@ class RuleRecord:
     by_day: Mapping[str, Compliance]
     reminders: ReminderEffect
     violations: tuple[Violation, ...]
+
+
+def _beta(arm: Compliance) -> tuple[float, float]:
+    """The mean and variance of the share of turns that follow a rule."""
+    mean = (1 + arm.followed) / (2 + arm.checked)
+    return mean, mean * (1 - mean) / (3 + arm.checked)
 
 
 def add_up(counted: Iterable[CountedResult]) -> Compliance:

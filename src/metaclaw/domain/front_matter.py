@@ -48,16 +48,13 @@ class SkillRecord:
     pinned: bool = False
 
     def read(self) -> Skill:
-        """The skill, rule or fact. A person's words are at least a rule, and rules are never on
-        trial. Raises ValueError.
-        """
-        other, typed, state = dict(self.extra), dict[str, Any](), self.state
+        """The skill, rule or fact. A person's words are at least a rule. Raises ValueError."""
+        other, typed = dict(self.extra), dict[str, Any]()
         kind = _TYPES.get(str(other.get("kind")), Skill)
         if kind is Skill and self.author is Authorship.INSTRUCTION:
             kind = Rule
         if not kind.is_skill:
             other.pop("kind", None)
-            state = SkillState.LIVE if state is SkillState.CANARY else state
         for attribute, key in _KEYS.items():
             said = other.get(key.name)
             if said is not None and (value := key.read(said)):
@@ -69,7 +66,7 @@ class SkillRecord:
             self.body,
             self.category,
             self.scope,
-            state,
+            self.state,
             self.author,
             self.pinned,
             other=other,

@@ -11,11 +11,10 @@ BASE_POLICY = 0
 
 
 class PolicyState(StrEnum):
-    """The state of a version. One version serves at a time, and at most one is tried beside it."""
+    """The state of a version. One version serves at a time."""
 
     CANDIDATE = "candidate"
     REJECTED = "rejected"
-    CANARY = "canary"
     SERVING = "serving"
     RETIRED = "retired"
     ROLLED_BACK = "rolled back"
@@ -95,15 +94,7 @@ class PolicyVersion:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The version that answers, and the canary that answers a share of the sessions. `absorbed` has
-    the skills of each version.
-    """
+    """The version that answers, and the skills that it has absorbed."""
 
     version: int = BASE_POLICY
-    canary: int | None = None
-    canary_share: float = 0.0
     absorbed: dict[int, frozenset[SkillName]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.canary_share <= 1.0:
-            raise ValueError(f"the canary's share {self.canary_share} is not between 0 and 1")

@@ -20,21 +20,20 @@ _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 
 class SkillState(StrEnum):
-    """The state of a skill. Only canary and live skills are placed, and only they belong to a
-    generation.
-    """
+    """The state of a skill. Only live skills are placed, and only they belong to a generation."""
 
     DRAFT = "draft"
-    SHADOW = "shadow"
-    CANARY = "canary"
     LIVE = "live"
     RETIRED = "retired"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "SkillState | None":
+        """Skills that an earlier version had on trial are live."""
+        return cls.LIVE if value == "canary" else None
+
 
 class Authorship(StrEnum):
-    """The author of a skill. The program changes, withholds and retires only what the evolver
-    wrote.
-    """
+    """The author of a skill. The program changes and retires only what the evolver wrote."""
 
     PERSON = "person"
     INSTRUCTION = "instruction"
@@ -260,15 +259,6 @@ class GenerationChange:
     is_revert: bool
     before: dict[SkillName, Skill]
     after: dict[SkillName, Skill]
-
-
-@dataclass(frozen=True, slots=True)
-class SkillChange:
-    """A skill that came into force, or got another text, in the generation of this number."""
-
-    number: int
-    published_at: datetime
-    skill: Skill
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,14 +88,11 @@ neither as traffic of agents nor as learning, but against the budget."""
 
 @dataclass(frozen=True, slots=True)
 class SpendingKey:
-    """What a sum counts. `day` is `YYYY-MM-DD` in local time, `model` is `provider/model`, `item`
-    the skill or rule, or empty.
-    """
+    """What a sum counts. `day` is `YYYY-MM-DD` in local time, `model` is `provider/model`."""
 
     day: str
     purpose: str
     model: str
-    item: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,17 +202,6 @@ def listed_names(placements: Sequence[Placement]) -> tuple[SkillName, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """A matching skill whose placement was left to chance: whether it was placed, and with what
-    probability.
-    """
-
-    skill: SkillName
-    placed: bool
-    propensity: float
-
-
-@dataclass(frozen=True, slots=True)
 class Splice:
     """Bytes inserted at `offset` of the client's body to make the provider's body."""
 
@@ -307,7 +296,6 @@ class Turn:
     key: str | None = None
     head: bytes = b""
     placements: tuple[Placement, ...] = ()
-    draws: tuple[Draw, ...] = ()
     enforcement: "Enforcement | None" = None
     """What held rules did to the answer; None if no call was held."""
     truncated: bool = False

@@ -1,14 +1,10 @@
 """Verdicts: the outcome of a turn, its source and its evidence. A verdict refers to a turn and
-never changes it.
-
-`Belief` compares the pass rates of turns with something placed (a skill, a reminder) and without
-it."""
+never changes it."""
 
 import math
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from math import erf, exp, pi, sqrt
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Scope
@@ -125,7 +121,12 @@ def outranks(newer: Verdict, standing: Verdict | None) -> bool:
         return True
     if newer.outcome is Outcome.UNKNOWN and newer.source is not Source.USER:
         return standing.outcome is Outcome.UNKNOWN
-    return standing.outcome is Outcome.UNKNOWN or newer.source.rank >= standing.source.rank
+    if standing.outcome is Outcome.UNKNOWN:
+        return True
+    if newer.source is standing.source is Source.DETECTOR and standing.comment:
+        # The comment is a correction of the person, which a model has read: no pattern undoes it.
+        return bool(newer.comment)
+    return newer.source.rank >= standing.source.rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,74 +139,3 @@ class OpenFailure:
     scope: Scope
     generation: int
     judged_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class PassRate:
-    """Numbers of passes and failures. A replay counts as a fraction of a task."""
-
-    passed: float = 0.0
-    failed: float = 0.0
-
-    @property
-    def mean(self) -> float:
-        """The expected pass rate."""
-        return (1 + self.passed) / (2 + self.passed + self.failed)
-
-    @property
-    def variance(self) -> float:
-        """The variance of the Beta distribution."""
-        return self.mean * (1 - self.mean) / (3 + self.passed + self.failed)
-
-    def plus(self, *, passed: bool, weight: float = 1.0) -> "PassRate":
-        return (
-            PassRate(self.passed + weight, self.failed)
-            if passed
-            else PassRate(self.passed, self.failed + weight)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Belief:
-    """Pass rates of matching tasks with the skill and without it, and what a wrong decision would
-    cost.
-
-    Each rate has a Beta distribution: Beta(1, 1) at first, updated with each pass or failure. Their
-    difference d is approximated by a normal distribution of the same mean and variance. Then
-
-        loss if kept      = E[max(0, -d)]     the passes lost per task if the skill stays and is worse
-        loss if withdrawn = E[max(0, +d)]     the passes lost per task if the skill goes and was better"""
-
-    with_skill: PassRate = PassRate()
-    without: PassRate = PassRate()
-
-    @property
-    def difference(self) -> float:
-        """The expected effect: 0.3 is 30 points more."""
-        return self.with_skill.mean - self.without.mean
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of the effect."""
-        return sqrt(self.with_skill.variance + self.without.variance)
-
-    @property
-    def loss_if_withdrawn(self) -> float:
-        """Expected passes lost per task by doing without the skill."""
-        z = self.difference / self.deviation
-        return self.deviation * exp(-z * z / 2) / sqrt(2 * pi) + self.difference * self.is_better
-
-    @property
-    def loss_if_kept(self) -> float:
-        """Expected passes lost per task by keeping the skill."""
-        return self.loss_if_withdrawn - self.difference
-
-    @property
-    def is_better(self) -> float:
-        """The probability that the skill helps."""
-        return 0.5 * (1 + erf(self.difference / self.deviation / sqrt(2)))
-
-    def plus(self, *, is_placed: bool, passed: bool, weight: float = 1.0) -> "Belief":
-        if is_placed:
-            return Belief(self.with_skill.plus(passed=passed, weight=weight), self.without)
-        return Belief(self.with_skill, self.without.plus(passed=passed, weight=weight))

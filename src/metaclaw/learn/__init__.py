@@ -1,4 +1,4 @@
-"""Learning from use: a failure is noticed (outcomes), becomes a skill (fast), is proven (replay)
+"""Learning from use: a failure is noticed (outcomes), becomes a skill (fast), is reviewed
 and put in force (admission).
 
 Rules come from messages (listen), weights from training (slow); `supervision` runs the loops in a

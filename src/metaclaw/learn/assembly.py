@@ -4,7 +4,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,18 +18,11 @@ from metaclaw.domain.turn import Step
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, Situations
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.chores import (
-    Expiry,
-    Maintenance,
-    RuleWatch,
-    ScopePromotion,
-    SkillCounts,
-    Withdrawal,
-)
 from metaclaw.learn.compliance import ComplianceLoop, RuleJudge
 from metaclaw.learn.fast import FastLoop
 from metaclaw.learn.lessons import LessonLoop
 from metaclaw.learn.listen import Listening
+from metaclaw.learn.maintenance import Maintenance, SkillCounts
 from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
 from metaclaw.learn.open_failures import FailureReader
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
@@ -134,7 +127,6 @@ class Learning:
         self._config = config
         self._ledger = ledger
         self.attempt_log = attempt_log or AttemptLog()
-        self._uses = stores.uses
         self._cursors = stores.cursors
         self._library = library
         self._teams = {team.name: team.users for team in config.teams}
@@ -168,8 +160,15 @@ class Learning:
             teams=self._teams,
             now=self._clock.now,
         )
-        self.counts = SkillCounts(self._uses, self.generations, self._teams)
-        self.maintenance = self._maintenance()
+        self.counts = SkillCounts(stores.uses, self.generations, self._teams)
+        self.maintenance = Maintenance(
+            reader=self.reader,
+            cursors=self._cursors,
+            library=library,
+            counts=self.counts,
+            admission=self.admission,
+            now=self._clock.now,
+        )
         self.messages = Messages(self.reader, self.recorded, self.steps)
         self.checks = self._checks()
         self.listening = self._listening()
@@ -192,7 +191,6 @@ class Learning:
             "unusable": self.unusable.facts,
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
-            "trust": asdict(self.calibration.trust),
             "counted": self.fast.counted,
         }
 
@@ -243,41 +241,6 @@ class Learning:
 
     def _is_taken(self, name: str) -> bool:
         return self._library.view.get(name) is not None
-
-    def _maintenance(self) -> Maintenance:
-        uses, cursors, teams = self._uses, self._cursors, self._teams
-        return Maintenance(
-            reader=self.reader,
-            uses=uses,
-            cursors=cursors,
-            library=self._library,
-            now=self._clock.now,
-            chores=(
-                Expiry(
-                    uses=uses,
-                    generations=self.generations,
-                    admission=self.admission,
-                    teams=teams,
-                    now=self._clock.now,
-                ),
-                Withdrawal(counts=self.counts, admission=self.admission),
-                ScopePromotion(
-                    library=self._library,
-                    candidates=self.candidates,
-                    cursors=cursors,
-                    admission=self.admission,
-                    teams=teams,
-                ),
-                RuleWatch(
-                    uses=uses,
-                    generations=self.generations,
-                    cursors=cursors,
-                    library=self._library,
-                    announce=self.announce,
-                    teams=teams,
-                ),
-            ),
-        )
 
     def _checks(self) -> RuleChecks:
         return RuleChecks(

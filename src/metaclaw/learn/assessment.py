@@ -1,7 +1,7 @@
 """Verdicts on recorded turns, by checks, detectors and the judge, and their calibration."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Final
@@ -30,8 +30,6 @@ from metaclaw.outcome import (
     Calibration,
     Judge,
     Sensed,
-    auroc,
-    ece,
     fit_isotonic,
     fuse,
     is_cleared_by_one,
@@ -57,7 +55,6 @@ _MOST_MATCHING = 24
 _MOST_ANSWER_CHARS: Final = 8_000
 _EVERY_S: Final = 600.0
 _MOST: Final = 5_000
-_LEAST_SHOWN: Final = 20
 
 
 def concerns(check: Check, answer: Sequence[Part]) -> bool:
@@ -253,17 +250,6 @@ def in_words(answer: Sequence[Part], calls: Sequence[ToolCall]) -> str:
     return "\n".join([*earlier, *texts, *last])[:_MOST_ANSWER_CHARS]
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """Quality of the verdicts, measured on the `turns` that a person or a check graded; None if
-    there are too few.
-    """
-
-    turns: int
-    auroc: float | None = None
-    ece: float | None = None
-
-
 class CalibrationLoop:
     """Fits the calibration again every ten minutes."""
 
@@ -272,7 +258,6 @@ class CalibrationLoop:
         outcome that a person or a check gave the same turn. It blocks."""
         self._graded = graded
         self.current = Calibration()
-        self.trust = Trust(0)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -284,29 +269,16 @@ class CalibrationLoop:
         """Fit both maps again. Blocks."""
         sensed: list[tuple[float, bool]] = []
         judged: list[tuple[float, bool]] = []
-        believed: list[tuple[float, bool]] = []
         for graded, truth in self._graded(_MOST):
             score = _raw(graded)
             if score is None:
                 continue
             failed = truth is Outcome.FAIL
             (judged if graded.source is Source.JUDGE else sensed).append((score, failed))
-            if graded.p_fail is not None:
-                believed.append((graded.p_fail, failed))
         self.current = Calibration(fit_isotonic(sensed), fit_isotonic(judged))
-        self.trust = _trust(believed)
         log.debug("calibrated sensed=%d judged=%d", len(sensed), len(judged))
 
 
 def _raw(graded: Verdict) -> float | None:
     """The score before calibration; None if no vote was readable."""
     return raw_score(Sensed(None, graded.signals, fuse(graded.signals)), graded.votes)
-
-
-def _trust(pairs: Iterable[tuple[float, bool]]) -> Trust:
-    known = list(pairs)
-    return (
-        Trust(len(known))
-        if len(known) < _LEAST_SHOWN
-        else Trust(len(known), auroc(known), ece(known))
-    )

@@ -35,7 +35,7 @@ from metaclaw.domain.status import SERVED, Spending, SpendingKey
 from metaclaw.errors import BudgetError, MetaClawError, StoreError
 from metaclaw.ports import Purpose
 from metaclaw.store import SqlSpending, Sums
-from metaclaw.upstream import Charge, Spent, learned_item, waits_for_budget
+from metaclaw.upstream import Charge, Spent, waits_for_budget
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,6 @@ RESERVE_TOKENS: Final = 1_000_000
 """For reading messages of people, beyond the default limit: about a thousand messages a day."""
 SHARE_OF_TRAFFIC: Final = 0.1
 _DAYS_AVERAGED: Final = 7
-_ITEMS_KEPT_DAYS: Final = 90
 _ALL: Final = 1.0
 _FOR_SKILLS: Final = 0.8
 _FOR_TURNS: Final = 0.6
@@ -277,7 +276,7 @@ class Budget:
         counted = replace(_priced(spent.usage, self._prices.of(model)), **counts)
         if counted == Spending():
             return
-        key = SpendingKey(self._day(self._now()), purpose.value, model, learned_item())
+        key = SpendingKey(self._day(self._now()), purpose.value, model)
         self._unwritten[key] = self._unwritten.get(key, Spending()) + counted
         async with (
             self._writing
@@ -299,7 +298,6 @@ class Budget:
         )
         if self._account is not None and self._account.day != account.day:
             self._refused.clear()
-            self._spending.forget_items_before(self._day(now - timedelta(days=_ITEMS_KEPT_DAYS)))
         self._account, self._read_at_s = account, time.monotonic()
         return account
 
@@ -326,10 +324,7 @@ class Budget:
         return SpendingKey(self._day(received_at), purpose, model), counted
 
     async def _admit(self, purpose: Purpose, call: Spending) -> None:
-        # A verdict on a replay counts as a part of the replay.
-        waits_as = (
-            Purpose.REPLAY if purpose is Purpose.JUDGE and learned_item() else purpose
-        ).value
+        waits_as = purpose.value
         while True:
             changed = self._changed
             account = await run_sync(self._current)
@@ -455,9 +450,7 @@ def _share(purpose: Purpose) -> float:
     """The share of the limits up to which a call for this purpose is admitted."""
     if purpose in _NEVER_WAITS:
         return _ALL
-    is_for_skill = purpose in (Purpose.EVOLVE, Purpose.REPLAY, Purpose.CHECK) or bool(
-        learned_item()
-    )
+    is_for_skill = purpose in (Purpose.EVOLVE, Purpose.CHECK)
     return _FOR_SKILLS if is_for_skill else _FOR_TURNS
 
 

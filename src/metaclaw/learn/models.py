@@ -18,7 +18,6 @@ Provider = HttpEndpoint | ModelProvider
 UNLEARNED: Final[Mapping[str, object]] = {
     "listener": {"unread": 0, "failing": [], "not_understood": []},
     "unusable": [],
-    "trust": {"turns": 0, "auroc": None, "ece": None},
     "set_aside": [],
     "counted": [],
 }

@@ -16,7 +16,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import Announce, CandidateAdmission, accepted_candidate
-from metaclaw.learn.chores import SkillCounts, SkillTally
+from metaclaw.learn.maintenance import SkillCounts, SkillTally
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.skills import SkillLibrary
 from metaclaw.store import LedgerReader, RefusedError, SqlCandidates, SqlVerdicts

@@ -6,10 +6,7 @@ from metaclaw.outcome.reading import bare_call_id
 from metaclaw.outcome.verdicts import (
     Calibration,
     Isotonic,
-    Pairs,
     Sensed,
-    auroc,
-    ece,
     fit_isotonic,
     fuse,
     is_cleared_by_one,

@@ -117,7 +117,6 @@ class Pipeline:
             placed.stamp,
             placed.placements,
             placed.splices,
-            placed.draws,
             placed.listed,
             skill_tools=placed.tools,
             budget=self.records,

@@ -10,12 +10,6 @@ retired or changed, its block and all later blocks are dropped, and their remain
 again in one new block. The later blocks, but not the first, are also dropped when they would hold
 more than `max_placed` skills.
 
-Skills on trial are placed at random, and learned skills in force are sometimes withheld (see
-`SkillAssignment`). The draw is made once per segment, for skills that are not in the prompt
-already, and is recorded with every turn of the segment. Skills are drawn only if all of them would
-fit into the block, so that a skill's own draw alone decides whether it is placed. A withheld skill
-is not listed either.
-
 Where the model can ask for skills (see `skill_tool`), the first block only lists those that match,
 and a skill that it has asked for counts as placed while the history of that task is there.
 
@@ -32,7 +26,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import date
 from functools import partial
-from hashlib import blake2b
 from typing import Final, Protocol
 
 import msgspec
@@ -40,12 +33,11 @@ import msgspec
 from metaclaw.clock import local_today
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.skill import Nearness, Skill, SkillState
+from metaclaw.domain.skill import Nearness, Skill
 from metaclaw.domain.turn import (
     REMINDER,
     TOOLS,
     WITHHELD,
-    Draw,
     Origin,
     Placement,
     Scope,
@@ -78,7 +70,6 @@ from metaclaw.skills import (
     estimate_tokens,
     is_listed_in,
     is_placed_in,
-    may_be_withheld,
     query_text,
     render_block,
     render_lesson,
@@ -96,47 +87,6 @@ _NOTHING: Final = Selection()
 _NO_BLOCK: Final = Block("", ())
 _NOTHING_DUE: Final = Due()
 _NO_NAMES: Final = frozenset[SkillName]()
-_BITS = 53  # the bits that a float holds exactly
-
-
-@dataclass(frozen=True, slots=True)
-class SkillAssignment:
-    """Draws which matching skills are placed: those on trial with `canary_share`, learned ones in
-    force with `1 - holdout_share`.
-
-    Rules, skills that a person wrote, and pinned skills are always placed. A draw is a hash of
-    session, segment and skill, so that it is the same in every request of a segment and after a
-    restart."""
-
-    canary_share: float = 1.0
-    holdout_share: float = 0.0
-
-    def __post_init__(self) -> None:
-        canary, holdout = self.canary_share, self.holdout_share
-        if not 0 < canary <= 1 or not 0 <= holdout < 1:
-            raise ValueError(
-                f"a canary share of {canary} and a holdout share of {holdout} leave nothing to"
-                " learn"
-            )
-
-    def propensity(self, skill: Skill) -> float:
-        """The probability with which a matching skill is placed; 1 if it is always placed."""
-        if not may_be_withheld(skill):
-            return 1.0
-        return self.canary_share if skill.state is SkillState.CANARY else 1.0 - self.holdout_share
-
-    def draw(self, session: SessionId, segment: int, skills: Sequence[Skill]) -> tuple[Draw, ...]:
-        """Draw whether each skill with a propensity below 1 is placed."""
-        return tuple(
-            Draw(skill.name, self._uniform(session, segment, skill.name) < share, share)
-            for skill in skills
-            if (share := self.propensity(skill)) < 1.0
-        )
-
-    def _uniform(self, session: SessionId, segment: int, skill: SkillName) -> float:
-        text = f"{segment}\0{skill}\0{session}".encode("utf-8", "surrogatepass")
-        digest = blake2b(text, digest_size=8, person=b"metaclaw-draw").digest()
-        return (int.from_bytes(digest) >> (64 - _BITS)) / (1 << _BITS)
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
@@ -147,7 +97,6 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     stamp: Stamp
     placements: tuple[Placement, ...]
     splices: tuple[Splice, ...]
-    draws: tuple[Draw, ...] = ()
     listed: tuple[SkillName, ...] = ()
     tools: SkillTools | None = None
     """The tools of ours in the request."""
@@ -163,7 +112,6 @@ class _Adopted(msgspec.Struct, frozen=True, gc=False):
     hash: str
     placements: tuple[Placement, ...]
     until: date | None
-    draws: tuple[Draw, ...] = ()
     extras: tuple[Placement, ...] = ()
     """Lessons behind results of tools, skills that the model asked for, and the tools for that."""
 
@@ -182,8 +130,6 @@ class Placer:
     budgets: Budgets
     _: KW_ONLY
     enabled: bool = True
-    canary_share: float = 1.0
-    holdout_share: float = 0.0
     teams: Teams | None = None
     policy: PolicySlot = field(default_factory=lambda: PolicySlot(""))
     policy_answers: Callable[[Wire, str], bool] = lambda wire, model: True
@@ -203,7 +149,6 @@ class Placer:
         self._brief = budgets._replace(
             rules_tokens=min(budgets.rules_tokens, _BRIEF_RULES_TOKENS), is_brief=True
         )
-        self._chance = SkillAssignment(self.canary_share, self.holdout_share)
         self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
@@ -236,7 +181,7 @@ class Placer:
         near each skill is to the task in meaning; only the first request of a segment needs it.
         `query` is the result of `query`, if it has been called."""
         view = self.view()
-        version = self.policy.pick(origin.session)
+        version = self.policy.serving.version
         if origin.kind is TurnKind.SIDE:
             return self._place_aside(incoming, origin, view, version)
         # If the session begins only now, the state under its id belongs to another session.
@@ -259,12 +204,7 @@ class Placer:
         if held:
             wanted = [placement for placement in wanted if placement not in held]
         if not wanted and not held:
-            return Placed(
-                Stamp(adopted.generation, version, adopted.hash, ()),
-                (),
-                (),
-                _in_effect(adopted.draws, ()),
-            )
+            return Placed(Stamp(adopted.generation, version, adopted.hash, ()), (), ())
         standing: Sequence[Placement] = (*held, *wanted)
         due = _NOTHING_DUE
         if self.reminders.broken:
@@ -295,10 +235,9 @@ class Placer:
             skills = tuple(dict.fromkeys(skills))
         stamp = Stamp(adopted.generation, version, adopted.hash, skills)
         listed = listed_names(standing)
-        draws = _in_effect(adopted.draws, (*skills, *listed)) if adopted.draws else ()
         if due.placed or due.withheld:
             placed = (*placed, *_reminded(due, tail, spliced))
-        return Placed(stamp, placed, spliced.splices, draws, listed, tools)
+        return Placed(stamp, placed, spliced.splices, listed, tools)
 
     def _place_aside(
         self, incoming: Incoming, origin: Origin, view: LibraryView, version: int
@@ -328,14 +267,13 @@ class Placer:
         segment: int,
         stamp: Stamp,
         placements: Sequence[Placement],
-        draws: Sequence[Draw] = (),
     ) -> None:
         """Continue with the placements of a session's last recorded turn."""
         lasting = [placement for placement in placements if placement.is_lasting]
         blocks = tuple([placement for placement in lasting if placement.is_block])
         extras = tuple([placement for placement in lasting if not placement.is_block])
         number, digest = stamp.generation, stamp.library_hash
-        adopted = _Adopted(segment, number, digest, blocks, date.min, tuple(draws), extras)
+        adopted = _Adopted(segment, number, digest, blocks, date.min, extras)
         self._remember(session, adopted)
 
     def asked(self, origin: Origin, skills: Sequence[Skill]) -> None:
@@ -392,11 +330,11 @@ class Placer:
             scope, today, replaced = origin.scope, self.today(), found.replaced
             holds = partial(self._holds, scope=scope, view=view, today=today, replaced=replaced)
             extras = tuple(filter(holds, before.extras))
-        chosen, draws = self._choose(incoming, origin, found, kept, has_tools=has_tools)
+        chosen = self._choose(incoming, origin, found, kept, has_tools=has_tools)
         if len(kept) > 1 and self._is_too_much(kept[1:], chosen, view):
             # The first block stays for its cached prefix; the later ones make room.
             kept = kept[:1]
-            chosen, draws = self._choose(incoming, origin, found, kept, has_tools=has_tools)
+            chosen = self._choose(incoming, origin, found, kept, has_tools=has_tools)
         block = self._render(chosen)
         if before is None and has_tools and block.listed:
             speaker = view.in_scope(origin.scope, self.teams, self.today())
@@ -409,7 +347,7 @@ class Placer:
                 Placement(_anchor(origin, before, kept), block.skills, block.text, block.listed),
             )
         segment, number, until = origin.segment, view.generation, found.until
-        adopted = _Adopted(segment, number, view.hash, kept, until, draws, extras)
+        adopted = _Adopted(segment, number, view.hash, kept, until, extras)
         self._remember(origin.session, adopted)
         return adopted
 
@@ -428,17 +366,16 @@ class Placer:
         if not adopted.tools or not self._may_offer(incoming):
             return None
         today, scope = self.today(), origin.scope
-        withheld = {draw.skill for draw in adopted.draws if not draw.placed}
 
         def read(name: str) -> Skill | None:
             skill = view.get(name)
-            if skill is None or not skill.is_skill or skill.name in withheld:
+            if skill is None or not skill.is_skill:
                 return None
             return skill if self._is_for(skill, scope, today) else None
 
         def find(query: str) -> Sequence[Skill]:
             found = view.select(query, self.budgets, scope, self.teams, today=today)
-            return [skill for skill in (*found.full, *found.listed) if skill.name not in withheld]
+            return (*found.full, *found.listed)
 
         return SkillTools(adopted.tools, read, find)
 
@@ -497,48 +434,33 @@ class Placer:
         kept: Sequence[Placement],
         *,
         has_tools: bool,
-    ) -> tuple[Selection, tuple[Draw, ...]]:
-        """Choose what goes into a new block beside the kept ones, and draw. Only a session's first
+    ) -> Selection:
+        """Choose what goes into a new block beside the kept ones. Only a session's first
         block lists skills. If the model can ask for skills, those that match are listed.
         """
         rules, full, listed = selection.rules, selection.full, selection.listed
         if has_tools:
             known = {name for placement in kept for name in (*placement.listed, *placement.skills)}
             matching = [one for one in full if not one.applies_always and one.name not in known]
-            drawn = self._chance.draw(origin.session, origin.segment, matching)
-            more = _without_withheld((*matching, *(() if kept else listed)), drawn)
             names = {name for placement in kept for name in placement.skills}
             return Selection(
                 tuple([rule for rule in rules if rule.name not in names]),
                 tuple([one for one in full if one.applies_always and one.name not in names]),
-                more,
-            ), drawn
+                (*matching, *(() if kept else listed)),
+            )
         if kept:
             in_full = set(_names_in(kept))
             rules = tuple([rule for rule in rules if rule.name not in in_full])
             full, listed = tuple([skill for skill in full if skill.name not in in_full]), ()
         if full and (brought := brought_by_client(full, incoming.body)):
             full = tuple([skill for skill in full if skill not in brought])
-        draws: tuple[Draw, ...] = ()
         if full:
             fitting = self._render(Selection((), full)).skills
             if len(fitting) < len(full):
                 crowded = tuple([skill for skill in full if skill.name not in fitting])
                 full = tuple([skill for skill in full if skill.name in fitting])
                 listed = listed if kept else (*listed, *crowded)
-            if selection.has_withholdable:
-                named = {name for placement in kept for name in placement.listed}
-                draws = self._chance.draw(
-                    origin.session,
-                    origin.segment,
-                    [skill for skill in full if skill.name not in named],
-                )
-                full = _without_withheld(full, draws)
-        if listed and selection.has_withholdable:
-            listed = _without_withheld(
-                listed, self._chance.draw(origin.session, origin.segment, listed)
-            )
-        return Selection(rules, full, listed), draws
+        return Selection(rules, full, listed)
 
     def _still_valid(
         self, before: _Adopted, origin: Origin, view: LibraryView, replaced: frozenset[str]
@@ -662,16 +584,6 @@ def _reminded(due: Due, tail: str, spliced: Spliced) -> list[Placement]:
     if due.withheld:
         found.append(Placement(WITHHELD, tuple([rule.name for rule in due.withheld]), ""))
     return found
-
-
-def _without_withheld(skills: tuple[Skill, ...], draws: Sequence[Draw]) -> tuple[Skill, ...]:
-    withheld = {draw.skill for draw in draws if not draw.placed}
-    return tuple([skill for skill in skills if skill.name not in withheld]) if withheld else skills
-
-
-def _in_effect(draws: tuple[Draw, ...], placed: Sequence[SkillName]) -> tuple[Draw, ...]:
-    """The draws to record; none if the drawn skills could not be placed."""
-    return draws if all(draw.skill in placed for draw in draws if draw.placed) else ()
 
 
 def _anchor(origin: Origin, before: _Adopted | None, kept: Sequence[Placement]) -> bytes:

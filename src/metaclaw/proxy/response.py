@@ -27,7 +27,6 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import (
-    Draw,
     Enforcement,
     Exchange,
     Origin,
@@ -83,7 +82,6 @@ class TurnBuilder:
     stamp: Stamp
     placements: tuple[Placement, ...]
     splices: tuple[Splice, ...]
-    draws: tuple[Draw, ...] = ()
     listed_skills: tuple[SkillName, ...] = ()
     provider: str = ""
     provider_wire: Wire = field(init=False)
@@ -284,7 +282,6 @@ class TurnBuilder:
             key=origin.key,
             head=origin.head,
             placements=self.placements,
-            draws=self.draws,
             enforcement=self.enforcement,
             truncated=cut is not None,
         )

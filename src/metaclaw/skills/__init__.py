@@ -83,13 +83,6 @@ from metaclaw.skills.library_view import (
     SkillExplanation,
     explain,
 )
-from metaclaw.skills.maintenance import (
-    STALE_AFTER,
-    STALE_TASKS,
-    Promotion,
-    find_promotions,
-    stale_reason,
-)
 from metaclaw.skills.query import query_text
 from metaclaw.skills.rulebook import CHECK_ADDED, UNCONFIRMED, Rulebook, Undone
 from metaclaw.skills.rules import (
@@ -113,7 +106,6 @@ from metaclaw.skills.scopes import (
     applies,
     applying,
     is_untouchable,
-    may_be_withheld,
     owned,
     scope_of_lesson,
 )

@@ -35,7 +35,6 @@ _FENCE = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTI
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _TEXT_KEYS = ("category", "scope", "check")
 _TYPED_KEYS = frozenset(("name", "description", "category", "scope", "state", "pinned"))
-_STATES = {str(state): state for state in (SkillState.CANARY, SkillState.LIVE)}
 _LEARNED = {str(author): author for author in (Authorship.INSTRUCTION, Authorship.EVOLVER)}
 
 _MAX_CHARS = 16_384
@@ -242,13 +241,12 @@ def _required(fields: dict[str, object], key: str, where: str) -> str:
 
 def _state(fields: dict[str, object], where: str) -> SkillState:
     value = fields.get("state", "live")
-    state = _STATES.get(value) if isinstance(value, str) else None
-    if state is None:
+    if value not in ("live", "canary"):  # earlier versions had skills on trial
         raise SkillError(
-            f"{where}: `state` is {value!r}: write `live` or `canary`, or leave it out, which is"
-            " live; a skill in any other state has no file"
+            f"{where}: `state` is {value!r}: write `live`, or leave it out; a skill in any other"
+            " state has no file"
         )
-    return state
+    return SkillState.LIVE
 
 
 def _pinned(fields: dict[str, object], where: str) -> bool:

@@ -27,7 +27,6 @@ from metaclaw.skills.scopes import (
     Teams,
     applies,
     applying,
-    may_be_withheld,
     most_specific,
     rank_of,
 )
@@ -70,16 +69,14 @@ class Budgets(NamedTuple):
 
 class Selection(NamedTuple):
     """What to place for a request: rules and facts by name, skills in full, best first, and skills
-    to list. `replaced` are names that others replace, `until` is the last day on which the
-    selection is valid, and `has_withholdable` says whether a skill of it may be withheld at
-    random."""
+    to list. `replaced` are names that others replace, and `until` is the last day on which the
+    selection is valid."""
 
     rules: tuple[Skill, ...] = ()
     full: tuple[Skill, ...] = ()
     listed: tuple[Skill, ...] = ()
     replaced: frozenset[str] = _NOTHING
     until: date | None = None
-    has_withholdable: bool = False
 
     @property
     def all(self) -> tuple[Skill, ...]:
@@ -164,9 +161,6 @@ class LibraryView:
                 wanted, nearness, None if scope is None else scope.workspace, today, without
             )
             selection = self._select(request, budgets, speaker)
-            selection = selection._replace(
-                has_withholdable=any(map(may_be_withheld, (*selection.full, *selection.listed)))
-            )
             if len(speaker.cached) >= _CACHED_QUERIES:
                 speaker.cached.clear()
             speaker.cached[key] = selection
@@ -447,9 +441,6 @@ class _Reasons:
 
     def __post_init__(self) -> None:
         self._full = {skill.name for skill in self.selection.full}
-        self._withheld = {
-            draw.skill: draw.propensity for draw in self.turn.draws if not draw.placed
-        }
         self._request = ""
 
     def of(self, skill: Skill) -> SkillExplanation:
@@ -469,12 +460,6 @@ class _Reasons:
         for placement in self.turn.placements:
             if placement.call_id is not None and skill.name in placement.skills:
                 return f"the call {placement.call_id} failed in its way; it is behind that result"
-        drawn = next((draw for draw in self.turn.draws if draw.skill == skill.name), None)
-        if drawn is not None:
-            return (
-                f"matches the request; it is on trial and is placed in {drawn.propensity:.0%} of"
-                " such tasks"
-            )
         if skill.applies_always:
             return "applies to every task"
         if not skill.is_skill:
@@ -506,11 +491,6 @@ class _Reasons:
         return None
 
     def _left_out(self, skill: Skill) -> str:
-        if skill.name in self._withheld:
-            return (
-                f"withheld by chance, as in {1 - self._withheld[skill.name]:.0%} of such tasks, to"
-                " measure what it is worth"
-            )
         if skill.is_skill and skill.name in self._full and self._is_brought(skill):
             return "the client has put it into the prompt itself"
         if not skill.is_skill:
@@ -537,10 +517,7 @@ class _Reasons:
                 " list"
             )
         if skill in self.selection.listed:
-            return (
-                "not listed: withheld by chance, not in force yet when this session began, or its"
-                " line did not fit"
-            )
+            return "not listed: not in force yet when this session began, or its line did not fit"
         return "below the bar: it does not match the request, and the list of skills is full"
 
     def _is_brought(self, skill: Skill) -> bool:

@@ -147,22 +147,9 @@ class Rulebook:
         )
         return skill
 
-    def keep(self, name: str) -> Skill:
-        """End a skill's trial: make it live and pin it, so that the program no longer withholds,
-        changes or retires it.
-        """
-        return self._settle(_wanted(self._skill(name)), f"a person keeps {name}")
-
     def pin(self, name: str, *, pinned: bool) -> Skill:
-        """Pin a live skill, so that the program does not withhold, change or retire it; or unpin
-        it.
-        """
+        """Pin a live skill, so that the program does not change or retire it; or unpin it."""
         skill = self._skill(name)
-        if pinned and skill.state is not SkillState.LIVE:
-            raise SkillError(
-                f"{name} is on trial ({skill.state}), and only a live skill can be pinned: metaclaw"
-                f" skills keep {name}"
-            )
         return self._settle(
             replace(skill, pinned=pinned), f"{'pinned' if pinned else 'unpinned'} {name}"
         )
@@ -176,7 +163,7 @@ class Rulebook:
         text: str | None = None,
     ) -> Skill:
         """Change a skill's trigger or body, or its whole file (`text`), and make the person its
-        author: the program no longer changes, withholds or retires it.
+        author: the program no longer changes or retires it.
         """
         skill = self.library.view.get(name)
         if skill is not None and not skill.is_skill:
@@ -322,7 +309,7 @@ class Rulebook:
             )
         if not found.is_skill:
             raise SkillError(
-                f"{name} is a {found.kind}: your own words are never on trial, withheld or retired"
+                f"{name} is a {found.kind}: your own words are never retired by the program"
             )
         return found
 

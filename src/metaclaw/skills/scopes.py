@@ -138,7 +138,7 @@ def rank_of(skill: Skill, rank: Mapping[str, int]) -> int:
 def owned(read: Skill, known: Skill | None) -> Skill:
     """A skill read from a file, with its author. If a person has changed the `known` learned skill
     of this name, they are its author from then on, even if the file says otherwise: the program
-    never changes, withholds or retires it again."""
+    never changes or retires it again."""
     if known is None or read.author is Authorship.PERSON:
         return read
     if known.author is Authorship.PERSON or known.meaning != read.meaning:
@@ -151,10 +151,3 @@ def is_untouchable(skill: Skill) -> bool:
     it.
     """
     return skill.pinned or skill.author is Authorship.PERSON
-
-
-def may_be_withheld(skill: Skill) -> bool:
-    """Whether this skill may be withheld at random to measure its uplift; rules and facts may
-    not.
-    """
-    return skill.author is Authorship.EVOLVER and not skill.pinned and skill.is_skill

@@ -17,7 +17,7 @@ from metaclaw.store.derived_data import DerivedData
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.episodes import LessonUse, RecurringFailure, SqlEpisodes
 from metaclaw.store.forgetting import ForgetResult, SqlForgetting
-from metaclaw.store.generations import GenerationRow, SqlGenerations, SqlTeams
+from metaclaw.store.generations import GenerationRow, InForce, SqlGenerations, SqlTeams
 from metaclaw.store.learning import SkillAttempt, SqlCandidates, SqlVerdicts
 from metaclaw.store.ledger import SqlLedger
 from metaclaw.store.overview import (
@@ -35,7 +35,7 @@ from metaclaw.store.reader import (
     LedgerReader,
     RecordedTurn,
 )
-from metaclaw.store.rows import DrawnTurn, LedgerEvent, SessionRow, TurnRow
+from metaclaw.store.rows import LedgerEvent, SessionRow, TurnRow
 from metaclaw.store.schema import HEAD as SCHEMA_REVISION
 from metaclaw.store.schema import NewerSchemaError
 from metaclaw.store.training_batches import EligibleTurns, SqlBatches, TrainingBatch

@@ -39,7 +39,6 @@ from metaclaw.store.schema import (
     attempts,
     batch_turns,
     candidates,
-    draws,
     events,
     forgotten,
     forgotten_batches,
@@ -59,7 +58,7 @@ from metaclaw.store.schema import (
     turns,
     uses,
 )
-from metaclaw.store.usage import erase_items, present
+from metaclaw.store.usage import present
 
 _T = TypeVar("_T")
 _CARRIERS_AT_ONCE: Final = 500
@@ -275,9 +274,7 @@ def erase(connection: Connection, derived: DerivedData) -> None:
     for word in (*ids, *names):
         connection.execute(delete(events).where(_holds(events.c.data, word)))
     is_mine = candidates.c.id.in_(ids)
-    proposed = connection.scalars(select(candidates.c.name).where(is_mine)).all()
     connection.execute(delete(candidates).where(is_mine))
-    erase_items(connection, {*names, *proposed})
     # An attempt says what its failures have in common; without them it is useless.
     has_turns = exists().where(roles.c.attempt == attempts.c.seq)
     connection.execute(delete(attempts).where(~has_turns))
@@ -310,9 +307,6 @@ def _clear_prompts(connection: Connection, seqs: Sequence[int], names: Sequence[
     _clear_echoes(connection, seqs, tainted.values())
     remove_bodies(connection, translations, seqs)
     connection.execute(delete(tokens).where(tokens.c.turn.in_(seqs)))
-    connection.execute(
-        update(draws).where(draws.c.turn.in_(seqs), draws.c.skill.in_(names)), {"skill": NAMELESS}
-    )
     _rename(connection, turns, turns.c.seq.in_(seqs), names)
 
 
@@ -354,7 +348,7 @@ def _clear_name(connection: Connection, name: str) -> None:
     """Replace a name in records that are kept for other reasons."""
     for column in (
         generations.c.reason,
-        *candidates.c["reason", "certificate"],
+        candidates.c.reason,
         *policies.c["note", "report"],
     ):
         connection.execute(

@@ -38,9 +38,7 @@ from metaclaw.domain.skill import (
     LearnedFrom,
     RetiredSkill,
     Skill,
-    SkillChange,
     SkillGeneration,
-    SkillState,
     audience_hashes,
     audience_of,
     library_hash,
@@ -89,13 +87,11 @@ class GenerationRow:
 @dataclass(frozen=True, slots=True)
 class InForce:
     """Since when a skill has its present state (`generation`, at `since`) and its present text
-    (generation `text_since`). `canaries` counts how often a skill of this name has been a
-    canary."""
+    (generation `text_since`)."""
 
     generation: int
     since: datetime
     text_since: int
-    canaries: int
 
 
 class _Hashed(NamedTuple):
@@ -206,8 +202,7 @@ class SqlGenerations:
             if row.until != said.since or text(row._mapping) != text(said._mapping):
                 break
             said = row
-        canaries = sum(row.state == SkillState.CANARY for row in rows)
-        return InForce(rows[0].since, rows[0].published_us, said.since, canaries)
+        return InForce(rows[0].since, rows[0].published_us, said.since)
 
     def since(self, number: int) -> ChangesSince:
         """The changes from the generation of this number to the newest."""
@@ -266,30 +261,6 @@ class SqlGenerations:
                 if row.until in found:
                     found[row.until].before[skill.name] = skill
         return list(found.values())
-
-    def skill_changes(self, after: int) -> list[SkillChange]:
-        """Skills that came into force or got another text in generations newer than `after`, oldest
-        first. Rules and facts are left out, and so are changes that do not affect the placed text
-        (state, author or examples)."""
-        newer = select(memberships.c.name).where(memberships.c.since > after)
-        query = (
-            select_members(*memberships.c["since", "until"], generations.c.published_us)
-            .where(
-                memberships.c.name.in_(newer),
-                or_(memberships.c.until.is_(None), memberships.c.until > after),
-            )
-            .order_by(*memberships.c["name", "since"])
-        )
-        found: list[SkillChange] = []
-        before: tuple[SkillName, int | None, object] | None = None
-        for row in self._database.rows("reading which skills changed", query):
-            skill = skill_of(row)
-            placed = (audience_of(skill), placed_hash(skill))
-            is_new = before != (skill.name, row.since, placed)
-            if is_new and row.since > after and skill.is_skill and placed[0] is not None:
-                found.append(SkillChange(row.since, row.published_us, skill))
-            before = (skill.name, row.until, placed)
-        return sorted(found, key=lambda change: (change.number, change.skill.name))
 
     def retired(self) -> list[RetiredSkill]:
         """Retired skills, rules and facts, the last retired first."""
@@ -387,7 +358,7 @@ def _drop_learning_in_flight(connection: Connection, now: datetime) -> None:
     person.
     """
     connection.execute(update(attempts).where(attempts.c.ended_us.is_(None)), {"ended_us": now})
-    is_undecided = candidates.c.standing.in_((Standing.DRAFT, Standing.SHADOW))
+    is_undecided = candidates.c.standing == Standing.DRAFT
     rejected = {
         "standing": Standing.REJECTED,
         "reason": "skills were reverted after it was learned",

@@ -12,7 +12,6 @@ from sqlalchemy import ColumnElement, Connection, Select, exists, func, insert, 
 from metaclaw.domain.candidate import (
     Candidate,
     CandidateId,
-    Certificate,
     Change,
     Proposal,
     Standing,
@@ -319,14 +318,13 @@ class SqlCandidates(Queries):
 
     @writes
     def save_candidate(self, candidate: Candidate) -> None:
-        """Insert a candidate, or update its standing, reason and certificate; the former values are
-        kept in `events`. Raises RefusedError if a turn that taught it was forgotten."""
-        proposal, certificate = candidate.proposal, candidate.certificate
+        """Insert a candidate, or update its standing and reason; the former values are kept in
+        `events`. Raises RefusedError if a turn that taught it was forgotten."""
+        proposal = candidate.proposal
         with self._database.writing("saving a candidate") as connection:
             row: dict[str, object] = {
                 "standing": candidate.standing,
                 "reason": candidate.reason,
-                "certificate": None if certificate is None else pack_document(certificate),
             }
             if gone := forgotten_turn(connection, proposal.support):
                 raise RefusedError(
@@ -340,7 +338,6 @@ class SqlCandidates(Queries):
                         "candidate": before.id,
                         "skill": before.name,
                         **{name: before._mapping[name] for name in ("standing", "reason")},
-                        "certificate": _certificate(before),
                     }
                 )
                 event = {"at_us": self._clock(), "kind": "candidate.changed", "data": past}
@@ -438,10 +435,4 @@ def _candidate(row: ResultRow) -> Candidate:
         reason=row.reason,
         generation=row.generation,
         made_at=row.made_us,
-        certificate=_certificate(row),
     )
-
-
-def _certificate(row: ResultRow) -> Certificate | None:
-    stored = row.certificate
-    return None if stored is None else unpack_document(stored, Certificate)

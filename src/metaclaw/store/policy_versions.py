@@ -77,17 +77,6 @@ def version_in(versions: Versions, state: PolicyState) -> int | None:
     return next((version.number for version in versions.values() if version.state is state), None)
 
 
-def to_canary(versions: Versions, number: int) -> Transitions:
-    """Try a candidate on a share of the sessions."""
-    _expect_candidate(versions, number, "be tried")
-    tried = version_in(versions, PolicyState.CANARY)
-    if tried is not None:
-        raise RefusedError(
-            f"version {tried} is being tried already; promote it or roll it back first"
-        )
-    return {number: PolicyState.CANARY}
-
-
 def to_rejected(versions: Versions, number: int) -> Transitions:
     """Reject a candidate."""
     _expect_candidate(versions, number, "be rejected")
@@ -96,30 +85,23 @@ def to_rejected(versions: Versions, number: int) -> Transitions:
 
 def to_serving(versions: Versions, number: int) -> Transitions:
     """Let a version serve; any version whose weights are kept may. The version that served before
-    is retired, and a trial of another version ends, because it was compared with that one."""
+    is retired."""
     if number == BASE_POLICY:
         raise RefusedError("version 0 is the untrained model; roll back to it instead")
     if _usable(versions, number).state is PolicyState.SERVING:
         raise RefusedError(f"version {number} serves already")
     return {
         **_leaving(versions, PolicyState.SERVING, PolicyState.RETIRED),
-        **_leaving(versions, PolicyState.CANARY, PolicyState.ROLLED_BACK),
         number: PolicyState.SERVING,
     }
 
 
 def roll_back(versions: Versions, to: int | None) -> Transitions:
-    """Take back the last step: the trial if there is one, else the serving version; or everything
-    since version `to`.
-    """
+    """Take back the serving version, or everything since version `to`."""
     served = version_in(versions, PolicyState.SERVING) or BASE_POLICY
-    given_up = _leaving(versions, PolicyState.CANARY, PolicyState.ROLLED_BACK)
-    if given_up and to in (None, served):
-        return given_up
     if to is None and served == BASE_POLICY:
         raise RefusedError("the untrained model serves; there is nothing to roll back")
     return {
-        **given_up,
         **_leaving(versions, PolicyState.SERVING, PolicyState.ROLLED_BACK),
         **_serving_again(_destination(versions, served, to)),
     }
@@ -127,7 +109,7 @@ def roll_back(versions: Versions, to: int | None) -> Transitions:
 
 def to_given_up(versions: Versions, numbers: Collection[int]) -> Transitions:
     """Give these versions up for ever. If one of them serves, its nearest usable ancestor serves
-    instead, and a trial ends, because the version it was compared with is gone."""
+    instead."""
     never_served = (PolicyState.CANDIDATE, PolicyState.REJECTED)
     moves = {
         number: (
@@ -140,7 +122,6 @@ def to_given_up(versions: Versions, numbers: Collection[int]) -> Transitions:
     served = version_in(versions, PolicyState.SERVING)
     if served not in moves:
         return moves
-    moves |= _leaving(versions, PolicyState.CANARY, PolicyState.ROLLED_BACK)
     return moves | _serving_again(ancestor(versions, served, without=numbers))
 
 
@@ -200,9 +181,8 @@ def _usable(versions: Versions, number: int) -> PolicyVersion:
     return version
 
 
-_NEEDED = (PolicyState.CANDIDATE, PolicyState.CANARY, PolicyState.SERVING)
+_NEEDED = (PolicyState.CANDIDATE, PolicyState.SERVING)
 _ENDS = {
-    "tried": PolicyState.CANARY,
     "rejected": PolicyState.REJECTED,
     "promoted": PolicyState.SERVING,
     "rolled back": PolicyState.ROLLED_BACK,
@@ -210,7 +190,7 @@ _ENDS = {
 
 
 class SqlPolicies(Queries):
-    """Versions in a database, whose constraints allow at most one serving version and one on trial.
+    """Versions in a database, whose constraints allow at most one serving version.
     Blocks: call it from a thread. All methods raise StoreError; a refused change raises
     RefusedError with the reason, and changes nothing."""
 
@@ -224,22 +204,13 @@ class SqlPolicies(Queries):
         query = select(policies).where(policies.c.number == number)
         return self._database.read_one("reading a policy version", query, version_of)
 
-    def serving(self, canary_share: float = 0.0) -> Serving:
+    def serving(self) -> Serving:
         """Which weights answer now."""
-        wanted = policies.c.state.in_((PolicyState.SERVING, PolicyState.CANARY))
-        found = {
-            version.number: version
-            for version in self._database.read(
-                "reading which version serves", select(policies).where(wanted), version_of
-            )
-        }
-        tried = version_in(found, PolicyState.CANARY)
-        return Serving(
-            version=version_in(found, PolicyState.SERVING) or BASE_POLICY,
-            canary=tried,
-            canary_share=0.0 if tried is None else canary_share,
-            absorbed={number: version.absorbed for number, version in found.items()},
-        )
+        query = select(policies).where(policies.c.state == PolicyState.SERVING)
+        found = self._database.read_one("reading which version serves", query, version_of)
+        if found is None:
+            return Serving()
+        return Serving(found.number, {found.number: found.absorbed})
 
     def before(self, number: int) -> int:
         """The version that a rollback from this one leads to."""
@@ -333,10 +304,6 @@ class SqlPolicies(Queries):
             _announce(connection, now, number, "published", note, {number: PolicyState.CANDIDATE})
             return _all_versions(connection)[number]
 
-    def canary(self, number: int, report: GateReport | None = None, reason: str = "") -> None:
-        """Try a candidate on a share of the sessions; `report` is the gate's."""
-        self._move("tried", lambda known: to_canary(known, number), reason, report)
-
     def reject(self, number: int, report: GateReport | None = None, reason: str = "") -> None:
         """Reject a candidate; `report` says why."""
         self._move("rejected", lambda known: to_rejected(known, number), reason, report)
@@ -348,7 +315,7 @@ class SqlPolicies(Queries):
         self._move("promoted", lambda known: to_serving(known, number), reason, report)
 
     def rollback(self, to: int | None = None, reason: str = "") -> None:
-        """Give up the version on trial, or else the serving one: its nearest ancestor that has
+        """Give up the serving version: its nearest ancestor that has
         served, or the untrained model, serves again. With `to`, that earlier version serves."""
         self._move("rolled back", lambda known: roll_back(known, to), reason)
 
@@ -525,13 +492,12 @@ def _announce(
     reason: str,
     changes: Transitions,
 ) -> None:
-    """Append an event about a version, with the versions that serve and are on trial now."""
+    """Append an event about a version, with the version that serves now."""
     known = _all_versions(connection)
     data = {
         "action": action,
         "version": number,
         "serving": version_in(known, PolicyState.SERVING) or BASE_POLICY,
-        "canary": version_in(known, PolicyState.CANARY),
         "moves": {str(moved): state for moved, state in changes.items()},
         "reason": reason,
     }

@@ -31,12 +31,10 @@ from metaclaw.store.dialects import begins_with, committed
 from metaclaw.store.learning import select_with_standing, standing_of
 from metaclaw.store.overview import ALL_SESSIONS, Overview, SessionFilter
 from metaclaw.store.rows import (
-    DrawnTurn,
     LedgerEvent,
     ResultRow,
     SessionRow,
     TurnRow,
-    draw_of,
     event_of,
     placement_of,
     scope_of,
@@ -47,7 +45,6 @@ from metaclaw.store.rows import (
 )
 from metaclaw.store.schema import (
     candidates,
-    draws,
     events,
     payloads,
     placements,
@@ -109,7 +106,6 @@ T = TypeVar("T")
 _TURN = select(turns).where(turns.c.id == bindparam("turn"))
 _TOKENS = select(tokens).where(tokens.c.turn == bindparam("seq"))
 _SAID = select(*payloads.c["splices", "said", "seen"]).where(payloads.c.turn == bindparam("seq"))
-_DRAWS = select(draws).where(draws.c.turn == bindparam("seq")).order_by(draws.c.place)
 
 
 class LedgerReader(Queries):
@@ -291,26 +287,6 @@ class LedgerReader(Queries):
             candidates={standing: proposed.get(standing, 0) for standing in Standing},
         )
 
-    def drawn_turns(self, skill: SkillName, limit: int = 20_000, since: int = 0) -> list[DrawnTurn]:
-        """The turns in which this skill was placed or withheld by chance, newest first, from
-        generation `since` on.
-        """
-        query = (
-            select(
-                *turns.c["id", "session", "segment"],
-                *draws.c["placed", "propensity"],
-                stands.c.outcome,
-                *turns.c["generation", "model"],
-            )
-            .select_from(draws)
-            .join(turns)
-            .outerjoin(stands, stands.c.turn == draws.c.turn)
-            .where(draws.c.skill == skill, turns.c.generation >= since)
-            .order_by(draws.c.turn.desc())
-            .limit(limit)
-        )
-        return self._database.records("reading what a skill is worth", query, DrawnTurn)
-
     def turn(self, turn: TurnId) -> RecordedTurn | None:
         """A whole turn, with its bytes and tokens."""
         with self._database.reading("reading a turn") as connection:
@@ -392,8 +368,7 @@ def _whole_turn(connection: Connection, row: ResultRow) -> Turn:
     sampled = connection.execute(_TOKENS, {"seq": row.seq}).one_or_none()
     exchange = _exchange(connection, row.seq)
     placed = tuple(placement_of(link) for link in _chain(connection, placements, row.placements))
-    drawn = tuple(draw_of(draw) for draw in connection.execute(_DRAWS, {"seq": row.seq}))
-    turn = turn_of(row, exchange, None if sampled is None else tokens_of(sampled), placed, drawn)
+    turn = turn_of(row, exchange, None if sampled is None else tokens_of(sampled), placed)
     if turn.kind_reason == ATTEMPT:
         return turn
     enforcement = enforcement_of(

@@ -17,7 +17,6 @@ from sqlalchemy import Row
 from metaclaw.domain.chat import Finish, Json, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import (
-    Draw,
     Exchange,
     Placement,
     Scope,
@@ -27,7 +26,6 @@ from metaclaw.domain.turn import (
     TurnEnd,
     TurnKind,
 )
-from metaclaw.domain.verdict import Outcome
 
 Value: TypeAlias = bool | int | float | str | bytes | None
 Values: TypeAlias = tuple[Value, ...]
@@ -199,21 +197,6 @@ class LedgerEvent:
     data: dict[str, Json]
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnTurn:
-    """A turn in which a skill was placed or withheld by chance, and its outcome (None if it has not
-    been judged). Turns of one session and segment share their draw."""
-
-    turn: TurnId
-    session: SessionId
-    segment: int
-    placed: bool
-    propensity: float
-    outcome: Outcome | None
-    generation: int = 0
-    model: str = ""
-
-
 T = TypeVar("T")
 
 
@@ -305,14 +288,6 @@ def tokens_row(seq: int, tokens: SampledTokens) -> Values:
     )
 
 
-def draw_rows(seq: int, draws: Iterable[Draw]) -> list[Values]:
-    """The rows of a turn's draws."""
-    return [
-        pack_texts((seq, place, draw.skill, draw.placed, draw.propensity))
-        for place, draw in enumerate(draws)
-    ]
-
-
 def session_rows(turns: Iterable[Turn]) -> list[Values]:
     """What these turns add to their sessions: one row each, always in the same order, so that two
     writers cannot deadlock.
@@ -381,7 +356,6 @@ def turn_of(
     exchange: Exchange,
     tokens: SampledTokens | None,
     placements: tuple[Placement, ...],
-    draws: tuple[Draw, ...],
 ) -> Turn:
     """Build a turn from a row of `turns` and the data of other tables."""
     facts = turn_row_of(row)
@@ -396,7 +370,6 @@ def turn_of(
         key=row.key,
         head=row.head,
         placements=placements,
-        draws=draws,
         truncated=bool(row.truncated),
     )
 
@@ -411,10 +384,6 @@ def placement_of(row: ResultRow) -> Placement:
     """Convert a row of `placements` with the body of its snippet."""
     placed, listed = (tuple(map(SkillName, names)) for names in unpack_placed(row.skills))
     return Placement(row.anchor, placed, row.body.decode("utf-8", "surrogatepass"), listed)
-
-
-def draw_of(row: ResultRow) -> Draw:
-    return Draw(SkillName(row.skill), bool(row.placed), row.propensity)
 
 
 def scope_of(row: ResultRow) -> Scope:

@@ -5,7 +5,7 @@ Instants are whole microseconds since 1970 in UTC (`_us`) and datetimes in queri
 by its column type, bytes are bytes. `seq` numbers are given by the database, grow, and are never
 given again: they are the cursors readers resume from.
 
-Rows about a turn are never updated; what a turn later turns out to be (a verdict, a role, a draw, a
+Rows about a turn are never updated; what a turn later turns out to be (a verdict, a role, a
 batch it is in) comes in tables of their own that point at `turns.seq`, and goes only with the turn.
 Triggers see to that, and to the separation of support and query: the database itself refuses a
 batch with a turn that fed a skill, that was made with other rules or skills than its speaker has
@@ -211,7 +211,6 @@ verdicts = _tables["verdicts"]
 stands = _tables["stands"]
 attempts = _tables["attempts"]
 roles = _tables["roles"]
-draws = _tables["draws"]
 candidates = _tables["candidates"]
 lessons = _tables["lessons"]
 batches = _tables["batches"]
@@ -242,12 +241,30 @@ MARK_TRUNCATED: Final = (
     "UPDATE turns SET truncated = TRUE WHERE error LIKE '%only a part of the answer is recorded%'"
 )
 """Before the column there was only the sentence."""
-_NEW_TABLE: Final = " episodes "
+_NEW_TABLES: Final = (" episodes ", " spending ")
+_SUMS: Final = ", ".join(
+    f"sum({name}) AS {name}"
+    for name in (column.name for column in _tables["spending"].columns)
+    if name not in ("day", "purpose", "model")
+)
 _BRING_OVER: Final = (
     "ALTER TABLE turns ADD COLUMN truncated BOOLEAN DEFAULT FALSE NOT NULL",
     MARK_TRUNCATED,
     "DROP TABLE unwritten",
+    "DROP TABLE draws",
+    f"CREATE TABLE old_spending AS SELECT day, purpose, model, {_SUMS} FROM spending"
+    " GROUP BY day, purpose, model",
+    "DROP TABLE spending",
+    "ALTER TABLE candidates DROP COLUMN certificate",
+    "UPDATE candidates SET standing = 'rejected', reason = 'replays were removed'"
+    " WHERE standing = 'shadow'",
+    "UPDATE skill_texts SET state = 'live' WHERE state = 'canary'",
+    "DROP INDEX uq_policies_canary",
+    "UPDATE policies SET state = 'rolled back', note = 'trials were removed' WHERE state = 'canary'",
 )
+
+
+_FILL: Final = ("INSERT INTO spending SELECT * FROM old_spending", "DROP TABLE old_spending")
 
 
 class NewerSchemaError(StoreError):
@@ -324,8 +341,9 @@ def upgrade(connection: Connection, doing: str) -> None:
     statements = list(ddl(_DEFINITION, connection.dialect.name))
     if stored is not None:
         drop_triggers(connection)
-        new = [one for one in statements if " TRIGGER " in one or _NEW_TABLE in one]
-        statements = [*_BRING_OVER, *new, f"DELETE FROM {_VERSION_TABLE}"]
+        tables = [one for one in statements if any(name in one for name in _NEW_TABLES)]
+        triggers = [one for one in statements if " TRIGGER " in one]
+        statements = [*_BRING_OVER, *tables, *_FILL, *triggers, f"DELETE FROM {_VERSION_TABLE}"]
     _run(connection, [*statements, f"INSERT INTO {_VERSION_TABLE} VALUES ('{HEAD}')"])
 
 

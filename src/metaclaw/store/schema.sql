@@ -266,16 +266,6 @@ CREATE TABLE roles (
   CONSTRAINT fk_roles_attempt FOREIGN KEY(attempt) REFERENCES attempts (seq)
 );
 
-CREATE TABLE draws (
-  turn NUMBER NOT NULL,
-  place SMALLINT NOT NULL,
-  skill TEXT NOT NULL,
-  placed BOOLEAN NOT NULL,
-  propensity DOUBLE NOT NULL,
-  CONSTRAINT pk_draws PRIMARY KEY (turn, place),
-  CONSTRAINT fk_draws_turn FOREIGN KEY(turn) REFERENCES turns (seq) ON DELETE CASCADE
-);
-
 CREATE TABLE candidates (
   id TEXT NOT NULL,
   name TEXT NOT NULL,
@@ -285,7 +275,6 @@ CREATE TABLE candidates (
   reason TEXT NOT NULL,
   generation INTEGER NOT NULL,
   made_us BIGINT NOT NULL,
-  certificate TEXT,
   CONSTRAINT pk_candidates PRIMARY KEY (id),
   CONSTRAINT ck_candidates_standing_is_known CHECK (standing IN ('draft', 'shadow', 'waiting', 'accepted', 'rejected'))
 );
@@ -346,7 +335,7 @@ CREATE TABLE forgotten (
   CONSTRAINT pk_forgotten PRIMARY KEY (turn)
 );
 
--- Version 0 is the untrained model, which has no row. `state_us` and `state_turn` are when its state last
+-- Version 0 is the untrained model, which has no row. No version is a 'canary' any more. `state_us` and `state_turn` are when its state last
 -- changed and after which turn: what it did since is read from there on. `served_us` is when it first
 -- served (a version without this is never rolled back to), `gone_us` when its weights were thrown away.
 CREATE TABLE policies (
@@ -413,7 +402,6 @@ CREATE TABLE spending (
   day TEXT NOT NULL,
   purpose TEXT NOT NULL,
   model TEXT NOT NULL,
-  item TEXT NOT NULL,
   turns BIGINT NOT NULL,
   calls BIGINT NOT NULL,
   failures BIGINT NOT NULL,
@@ -423,7 +411,7 @@ CREATE TABLE spending (
   cached_tokens BIGINT NOT NULL,
   unpriced_tokens BIGINT NOT NULL,
   cost DOUBLE NOT NULL,
-  CONSTRAINT pk_spending PRIMARY KEY (day, purpose, model, item)
+  CONSTRAINT pk_spending PRIMARY KEY (day, purpose, model)
 );
 
 -- The rules and skills for one audience (see `domain.skill.Audience`) as a hash, in generations
@@ -539,7 +527,6 @@ CREATE INDEX ix_stands_outcome ON stands (outcome);
 CREATE INDEX ix_stands_lessons ON stands (generation, turn) WHERE outcome = 'fail' AND fault = 'agent' AND kind = 'main';
 CREATE INDEX ix_attempts_open ON attempts (seq) WHERE ended_us IS NULL;
 CREATE INDEX ix_roles_kind ON roles (kind);
-CREATE INDEX ix_draws_skill_turn ON draws (skill, turn);
 CREATE INDEX ix_candidates_made_us_id ON candidates (made_us, id);
 CREATE INDEX ix_candidates_standing_made_us_id ON candidates (standing, made_us, id);
 CREATE INDEX ix_candidates_name_made_us ON candidates (name, made_us);
@@ -548,12 +535,10 @@ CREATE INDEX ix_batch_turns_batch ON batch_turns (batch);
 CREATE INDEX ix_forgotten_session ON forgotten (session);
 CREATE INDEX ix_batches_open ON batches (seq) WHERE ended_us IS NULL;
 CREATE UNIQUE INDEX uq_policies_serving ON policies (state) WHERE state = 'serving';
-CREATE UNIQUE INDEX uq_policies_canary ON policies (state) WHERE state = 'canary';
 CREATE INDEX ix_generations_reverts ON generations (number) WHERE reverted_to IS NOT NULL;
 CREATE INDEX ix_episodes_signature ON episodes (signature);
 CREATE INDEX ix_episodes_session ON episodes (session);
 CREATE INDEX ix_session_ends_session ON session_ends (session);
-CREATE INDEX ix_spending_item ON spending (item) WHERE item != '';
 CREATE INDEX ix_forgotten_batches_batch ON forgotten_batches (batch);
 CREATE INDEX ix_rule_results_count_turn ON rule_results (count, turn);
 CREATE INDEX ix_held_rules_rule ON held_rules (rule);
@@ -620,16 +605,6 @@ END;
 CREATE TRIGGER roles_go_with_their_turn BEFORE DELETE ON roles
 BEGIN
   SELECT RAISE(ABORT, 'a row of roles is forgotten only with its turn') WHERE EXISTS (SELECT 1 FROM turns WHERE seq = OLD.turn);
-END;
-
-CREATE TRIGGER draws_are_final BEFORE UPDATE OF turn, place, placed, propensity ON draws
-BEGIN
-  SELECT RAISE(ABORT, 'a row of draws is never edited');
-END;
-
-CREATE TRIGGER draws_go_with_their_turn BEFORE DELETE ON draws
-BEGIN
-  SELECT RAISE(ABORT, 'a row of draws is forgotten only with its turn') WHERE EXISTS (SELECT 1 FROM turns WHERE seq = OLD.turn);
 END;
 
 CREATE TRIGGER batch_turns_are_final BEFORE UPDATE ON batch_turns

@@ -58,7 +58,6 @@ from metaclaw.store.dialects import (
 from metaclaw.store.rows import (
     Value,
     Values,
-    draw_rows,
     pack_instant,
     pack_json,
     pack_text,
@@ -66,7 +65,7 @@ from metaclaw.store.rows import (
     tokens_row,
     turn_row,
 )
-from metaclaw.store.schema import HEAD, STORED_REVISION, draws, require_head
+from metaclaw.store.schema import HEAD, STORED_REVISION, require_head
 
 _LOCK_PATIENCE_MS = 200
 
@@ -265,10 +264,6 @@ class TurnWriter:
             cursor,
             [tokens_row(seq, turn.tokens) for turn, seq in numbered if turn.tokens is not None],
         )
-        into.draws.run(
-            cursor,
-            [row for turn, seq in numbered if turn.draws for row in draw_rows(seq, turn.draws)],
-        )
         self._write_enforcement(numbered)
 
     def _write_enforcement(self, numbered: Sequence[tuple[Turn, int]]) -> None:
@@ -324,7 +319,6 @@ class _Statements:
         self.payloads = Insertion(dialect, schema.payloads)
         self.translations = Insertion(dialect, schema.translations)
         self.tokens = Insertion(dialect, schema.tokens)
-        self.draws = Insertion(dialect, draws)
         self.held_rules = Insertion(dialect, schema.held_rules)
         self.attempts = Insertion(dialect, schema.turn_attempts)
         self.true_answers = Insertion(dialect, schema.true_answers)

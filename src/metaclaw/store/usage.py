@@ -4,7 +4,7 @@ task; and the loops' cursors.
 Spending is summed by local day, purpose, model and learned item. A cursor is the number of the last
 turn that a loop has read, from which it continues after a restart."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypeVar
@@ -15,9 +15,7 @@ from sqlalchemy import (
     Connection,
     Select,
     case,
-    delete,
     func,
-    insert,
     or_,
     select,
     true,
@@ -36,9 +34,7 @@ from metaclaw.store.rows import (
     unpack_names,
 )
 from metaclaw.store.schema import (
-    candidates,
     cursors,
-    draws,
     memberships,
     sessions,
     spending,
@@ -97,7 +93,7 @@ _SPENDING_CURSOR = "spending of turns"
 _TURNS_AT_ONCE = 2000
 _SUMS = tuple(field.name for field in fields(Spending))  # `cost` is the last
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
-_KEYS = ("day", "purpose", "model", "item")
+_KEYS = ("day", "purpose", "model")
 
 Sums = Mapping[SpendingKey, Spending]
 PriceServed = Callable[[str, datetime, str, Usage], tuple[SpendingKey, Spending]]
@@ -113,15 +109,12 @@ class SqlSpending(Queries):
 
     @writes
     def add(self, sums: Sums) -> None:
-        """Add to the sums, all or nothing. Items that are not the name of a skill or candidate any
-        more are left out.
-        """
+        """Add to the sums, all or nothing."""
         if not sums:
             return
         with self._database.writing("counting calls to models") as connection:
-            known = _known_spending(connection, {key.item for key in sums if key.item})
             for key, more in sums.items():
-                _add_spending(connection, key, more, key.item if key.item in known else "")
+                _add_spending(connection, key, more)
 
     def add_served(self, price: PriceServed) -> int:
         """Count the main turns of agents that were recorded since the last call; return the number
@@ -148,29 +141,21 @@ class SqlSpending(Queries):
                     key, more = price(purpose, row.received_us, model, _usage(row))
                     sums[key] = sums.get(key, Spending()) + more
             for key, more in sums.items():
-                _add_spending(connection, key, more, "")
+                _add_spending(connection, key, more)
             if rows:
                 write_cursor(connection, _SPENDING_CURSOR, rows[-1].seq)
         return len(rows)
 
-    def sums(self, since: str = "", *, by_item: bool = False) -> dict[SpendingKey, Spending]:
-        """The sums of the days from `since` on, oldest first; summed over items unless
-        `by_item`.
-        """
-        keys = [spending.c[name] for name in (_KEYS if by_item else _KEYS[:3])]
-        query = select(*keys, *(func.sum(spending.c[name]).label(name) for name in _SUMS))
-        query = query.where(spending.c.day >= since).group_by(*keys).order_by(*keys)
+    def sums(self, since: str = "") -> dict[SpendingKey, Spending]:
+        """The sums of the days from `since` on, oldest first."""
+        query = select(spending).where(spending.c.day >= since).order_by(*spending.c[*_KEYS])
         rows = self._database.rows("reading what calls to models cost", query)
-        return dict(_sum_of(row, row.item if by_item else "") for row in rows)
-
-    @writes
-    def forget_items_before(self, day: str) -> None:
-        """Remove the items from the sums of earlier days."""
-        is_old = (spending.c.day < day) & (spending.c.item != "")
-        query = select(spending.c.day).where(is_old).limit(1)
-        if self._database.rows("looking for old items", query):
-            with self._database.writing("adding up what old calls cost") as connection:
-                _drop_items(connection, is_old)
+        return {
+            SpendingKey(*(getattr(row, name) for name in _KEYS)): Spending(
+                *(getattr(row, name) for name in _SUMS)
+            )
+            for row in rows
+        }
 
     def _unread(self, after: int) -> Select[*tuple[Any, ...]]:
         return (
@@ -200,44 +185,13 @@ def _usage(row: ResultRow) -> Usage:
     return Usage(*(getattr(row, f"{prefix}{name}") or 0 for name in _TOKENS))
 
 
-def erase_items(connection: Connection, names: Collection[str]) -> None:
-    """Remove the packed names of forgotten skills from the sums, unless another skill has the name;
-    the cost stays counted.
-    """
-    if gone := set(names) - _known_spending(connection, names):
-        _drop_items(connection, spending.c.item.in_(gone))
-
-
-def _drop_items(connection: Connection, condition: ColumnElement[bool]) -> None:
-    for row in connection.execute(select(spending).where(condition)).all():
-        key, more = _sum_of(row, "")
-        _add_spending(connection, key, more, "")
-    connection.execute(delete(spending).where(condition))
-
-
-def _known_spending(connection: Connection, names: Collection[str]) -> set[str]:
-    """The names that skills and candidates have, of those given: not even the name of a forgotten
-    skill is kept.
-    """
-    return present(connection, memberships.c.name, names) | present(
-        connection, candidates.c.name, names
-    )
-
-
-def _add_spending(connection: Connection, key: SpendingKey, more: Spending, item: str) -> None:
+def _add_spending(connection: Connection, key: SpendingKey, more: Spending) -> None:
     added = insert_into(spending, connection.dialect.name)
     sums = {name: spending.c[name] + added.excluded[name] for name in _SUMS}
-    row = {"day": key.day, "purpose": key.purpose, "model": key.model, "item": item}
+    row = {"day": key.day, "purpose": key.purpose, "model": key.model}
     connection.execute(
         added.on_conflict_do_update(index_elements=_KEYS, set_=sums),
         row | {name: getattr(more, name) for name in _SUMS},
-    )
-
-
-def _sum_of(row: ResultRow, item: str) -> tuple[SpendingKey, Spending]:
-    numbers = {name: int(getattr(row, name)) for name in _SUMS[:-1]}
-    return SpendingKey(row.day, row.purpose, row.model, item), Spending(
-        **numbers, cost=float(row.cost)
     )
 
 
@@ -274,20 +228,6 @@ class SqlUses(Queries):
             _add_uses(connection, fresh)
             write_cursor(connection, _USES_CURSOR, max(counted, rows[-1].seq))
 
-    @writes
-    def begin(self, names: Iterable[SkillName], at: datetime) -> None:
-        """Count these new skills as used at this moment."""
-        wanted = set(names)
-        if not wanted:
-            return
-        with self._database.writing("noting new skills") as connection:
-            # No name of a forgotten skill is kept.
-            known = sorted(present(connection, memberships.c.name, wanted))
-            if known:
-                connection.execute(delete(uses).where(uses.c.skill.in_(known)))
-                new = [{"skill": name, "last_us": at, "times": 0} for name in known]
-                connection.execute(insert(uses), new)
-
     def uses_of(self, names: Collection[SkillName]) -> dict[SkillName, SkillUse]:
         """The uses of these skills; skills that were never counted are left out."""
         rows = self._database.rows(
@@ -323,16 +263,16 @@ class SqlUses(Queries):
 
     def outcomes(
         self,
+        skill: SkillName,
         generation: int,
         most: int,
         *,
-        placed: SkillName | None = None,
         users: Collection[str] | None = None,
         workspaces: Collection[str] | None = None,
         without_user: bool = False,
     ) -> list[Outcome]:
-        """The newest known outcomes of main turns of these people: of this generation and later
-        ones with the skill `placed`; if `placed` is None, of earlier generations."""
+        """The outcomes of main turns with a skill, among the newest `most` turns of these people
+        whose outcome is known; of this generation and later ones."""
         query = (
             select(stands.c.outcome, turns.c.skills)
             .select_from(stands)
@@ -340,9 +280,7 @@ class SqlUses(Queries):
             .join(sessions)
             .where(
                 stands.c.outcome.in_((Outcome.PASS, Outcome.FAIL)),
-                (turns.c.generation < generation)
-                if placed is None
-                else (turns.c.generation >= generation),
+                turns.c.generation >= generation,
                 turns.c.kind == TurnKind.MAIN,
                 _speaks(users, workspaces, without_user=without_user),
             )
@@ -350,9 +288,7 @@ class SqlUses(Queries):
             .limit(most)
         )
         rows = self._database.rows("reading outcomes", query)
-        return [
-            outcome for outcome, skills in rows if placed is None or placed in unpack_names(skills)
-        ]
+        return [outcome for outcome, skills in rows if skill in unpack_names(skills)]
 
 
 def _speaks(
@@ -369,12 +305,8 @@ def _speaks(
 
 
 def _add_uses(connection: Connection, fresh: Mapping[int, TurnRow]) -> None:
-    """Count the skills that were in these prompts or were withheld from them by chance."""
+    """Count the skills that were in these prompts."""
     found = {(name, row.seq) for row in fresh.values() for name in row.stamp.skills}
-    withheld = select(*draws.c["skill", "turn"]).where(
-        draws.c.turn.in_(fresh), draws.c.placed.is_(False)
-    )
-    found |= {(skill, seq) for skill, seq in connection.execute(withheld)}
     # No name of a forgotten skill is kept.
     known = present(connection, memberships.c.name, {skill for skill, _ in found})
     added = insert_into(uses, connection.dialect.name)

@@ -126,11 +126,6 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
-def clip(value: float, most: float) -> float:
-    """The value limited to [-most, most]."""
-    return max(-most, min(most, value))
-
-
 def datum(group: ScoredGroup, rollout: Rollout, advantage: float) -> Datum:
     """One rollout with the same advantage on each of its tokens."""
     return Datum(

@@ -26,8 +26,6 @@ from metaclaw.upstream.models import (
     LocalModel,
     Meter,
     Spent,
-    learned_item,
-    spending_on,
     waits_for_budget,
     without_waiting,
 )

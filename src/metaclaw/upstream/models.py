@@ -34,7 +34,6 @@ from metaclaw.wires import (
     wire_formats,
 )
 
-_item: Final[ContextVar[str]] = ContextVar("learned_item", default="")
 _waits: Final[ContextVar[bool]] = ContextVar("waits_for_budget", default=True)
 _NO_TOKENS: Final = Usage(0, 0)
 
@@ -81,21 +80,6 @@ class Unmetered:
 
 
 UNMETERED: Final = Unmetered()
-
-
-@contextmanager
-def spending_on(item: str) -> Iterator[None]:
-    """Count calls made inside, and in tasks started there, for this skill or rule."""
-    token = _item.set(item)
-    try:
-        yield
-    finally:
-        _item.reset(token)
-
-
-def learned_item() -> str:
-    """The skill or rule of the current `spending_on`; empty if there is none."""
-    return _item.get()
 
 
 @contextmanager

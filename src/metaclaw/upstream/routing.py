@@ -7,13 +7,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import blake2b
 from typing import Protocol, TypeVar
 
 from metaclaw.clock import utc_now
 from metaclaw.config import WIRES_OF_KIND
 from metaclaw.domain.chat import Wire
-from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import HttpProvider
@@ -244,7 +243,6 @@ def _in_turn(
         yield from candidates
 
 
-_BITS = 53  # the bits that a float holds exactly
 _NONE: frozenset[SkillName] = frozenset()
 
 
@@ -274,26 +272,9 @@ class PolicySlot:
         """
         self._serving = serving
 
-    def pick(self, session: SessionId) -> int:
-        """The version for a session. A share of the sessions always gets the canary."""
-        serving = self._serving
-        if serving.canary is None:
-            return serving.version
-        return (
-            serving.canary
-            if _uniform(session, serving.canary) < serving.canary_share
-            else serving.version
-        )
-
     def absorbed(self, version: int) -> frozenset[SkillName]:
         """The skills that a version has absorbed and does not need in its prompts."""
         return _NONE if version == BASE_POLICY else self._serving.absorbed.get(version, _NONE)
-
-
-def _uniform(session: SessionId, version: int) -> float:
-    text = f"{version}\0{session}".encode("utf-8", "surrogatepass")
-    digest = blake2b(text, digest_size=8, person=b"metaclaw-policy").digest()
-    return (int.from_bytes(digest) >> (64 - _BITS)) / (1 << _BITS)
 
 
 _NO_ROUTE = frozenset({404, 405, 501})

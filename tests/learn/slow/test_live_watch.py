@@ -33,7 +33,7 @@ class Live:
             self.sessions += 1
             turn = stage.turn(Scope(), STARS)
             session = SessionId(f"live_{self.sessions}")
-            version = stage.slot.pick(session)
+            version = stage.slot.serving.version
             turn = replace(turn, session=session, stamp=replace(turn.stamp, policy_version=version))
             stage.turn_writer.write([turn])
             outcome = Outcome.PASS if self.chance.random() < self.passes[version] else Outcome.FAIL

@@ -488,20 +488,6 @@ async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_
     assert second.absorbed == (frozenset() if is_changed else {STARS.name})
 
 
-async def test_a_trial_of_an_earlier_program_holds_nothing_up(
-    tmp_path: Path,
-) -> None:
-    stage = Stage(tmp_path)
-    stage.policies.publish(Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy")
-    stage.policies.canary(1)
-    stage.talk(60)
-    await stage.slow.once(LeastTurns(8))
-    assert [version.state for version in stage.policies.versions()] == [
-        PolicyState.SERVING,
-        PolicyState.ROLLED_BACK,
-    ]
-
-
 async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_nor_the_candidate(
     stage: Stage,
 ) -> None:

@@ -67,7 +67,6 @@ class PageActions:
             "enforcement": Action(self._switch_enforcement),
             "restore": Action(self._restore),
             "skill-edit": Action(self._edit_skill),
-            "skill-keep": Action(self._keep_skill),
             "skill-pin": Action(self._pin_skill),
             "skill-retire": Action(
                 self._retire_skill,
@@ -182,14 +181,6 @@ class PageActions:
         return ActionResult(
             f"Changed {name}; it is yours now, and the program does not change it by itself.",
             await self._undo_of_newest(),
-        )
-
-    async def _keep_skill(self, form: Form) -> ActionResult:
-        name = form.get("name", "")
-        await self._call("POST", f"/api/skills/{_part(name)}/keep")
-        return ActionResult(
-            f"{name} stays in force; its trial is over.",
-            Offer("Retire instead", "skill-retire", {"name": name}),
         )
 
     async def _pin_skill(self, form: Form) -> ActionResult:

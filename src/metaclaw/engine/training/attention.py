@@ -280,7 +280,9 @@ def _own_call(heads: Heads, level: Level) -> AttentionCall:
     return AttentionCall(_mixed(heads, level, level), level.nodes, level.nodes, causal=True)
 
 
-def _calls_above(heads: Heads, packed: Packed, level: Level) -> Iterator[tuple[AttentionCall, Level]]:
+def _calls_above(
+    heads: Heads, packed: Packed, level: Level
+) -> Iterator[tuple[AttentionCall, Level]]:
     """The rows of a level attend to each level above it."""
     for above, hanging in zip(packed.levels, level.hanging, strict=False):
         yield AttentionCall(_mixed(heads, level, above), hanging, above.nodes, causal=False), above

@@ -340,7 +340,6 @@ class SlowLearning:
             if tally is None
             else {reason.value: count for reason, count in tally.skipped.items()},
             "version": self._slot.serving.version,
-            "canary": self._slot.serving.canary,
             "paused_reason": self._paused(),
             "troubles": list[Json](self._troubles()),
         }

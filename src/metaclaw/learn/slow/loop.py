@@ -32,14 +32,13 @@ from metaclaw.learn.slow.journal import DriftError, Journal, StaleError, keep_cu
 from metaclaw.learn.slow.proof import Proof
 from metaclaw.learn.slow.recipe import JudgingBudget, Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.run import PROVEN_ITEM, RunTally, TrainingRun
+from metaclaw.learn.slow.run import RunTally, TrainingRun
 from metaclaw.learn.slow.serving_versions import Versions
 from metaclaw.learn.slow.training_turns import Clocks, LeastTurns, QueryTurns, TrainingTurn
 from metaclaw.learn.supervision import LoopWakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 from metaclaw.train import RunSize
-from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
@@ -359,17 +358,16 @@ class SlowLoop:
         """
         serving = await run_sync(self.policies.version, self.versions.serving.version)
         held_out = await run_sync(self.turns.held_out, _HELD_OUT)
-        with spending_on(PROVEN_ITEM):
-            await self.judging.require_for_gate(held_out)
-            self.trouble = None
-            return await self.proof.weigh(
-                candidate.weights,
-                None if serving is None else serving.weights,
-                held_out,
-                seed=candidate.number,
-                judge=self.judge(),
-                number=(1.0, *_SMALLER).index(scale) + 1,
-            )
+        await self.judging.require_for_gate(held_out)
+        self.trouble = None
+        return await self.proof.weigh(
+            candidate.weights,
+            None if serving is None else serving.weights,
+            held_out,
+            seed=candidate.number,
+            judge=self.judge(),
+            number=(1.0, *_SMALLER).index(scale) + 1,
+        )
 
     def _smaller_than(self, scale: float) -> float | None:
         """The next size to try; None where all were tried, or the backend cannot make a change

@@ -77,11 +77,9 @@ from metaclaw.train import (
     token_cap,
     weighted_mean,
 )
-from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
-PROVEN_ITEM = "trained weights"
 """Judging for the choice of a checkpoint and for the gate is counted as for a skill in the making,
 which has a larger share of the learning budget: what was trained can be proven on the same day."""
 _FIRST_EXPLORED_PIECE = 25_000
@@ -182,8 +180,7 @@ class TrainingRun:
         if chosen is None:
             await self._open()
             await self._learn(label)
-            with spending_on(PROVEN_ITEM):
-                chosen = await self._checkpoints.choose(label, self._records, self.tally.reason)
+            chosen = await self._checkpoints.choose(label, self._records, self.tally.reason)
             await self.journal.keep("weights-chosen", chosen)
         for weights in await self.journal.all_weights():
             if weights != chosen:

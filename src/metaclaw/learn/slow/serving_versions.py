@@ -150,9 +150,6 @@ class Versions:
         """
         while True:
             wanted = await run_sync(self.policies.serving)
-            if wanted.canary is not None:  # of an earlier program, which had trials
-                await run_sync(self.policies.rollback, None, "versions are no longer tried")
-                continue
             self._wanted = wanted.version
             await self._serve(wanted)
             if not self._missing.is_lost(wanted.version):

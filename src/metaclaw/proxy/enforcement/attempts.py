@@ -240,7 +240,6 @@ class Attempts:
                 times=replace(base.times, duration_s=time.perf_counter() - made.began),
                 retry_of=None,
                 placements=(),
-                draws=(),
                 enforcement=None,
             )
 
