@@ -14,7 +14,8 @@ def episode(
         return ToolCall("c", "Bash", json.dumps({"command": command}))
 
     return Episode(
-        (Signature("shell", failed, "an error"),),
+        Signature("shell", failed, "an error"),
+        (),
         call(failed),
         "an error",
         call(fix),

@@ -242,7 +242,8 @@ class LessonLoop:
         if not shown:
             return None, ""
         named = dict.fromkeys(name for one in shown for name in self._signatures(one.episode))
-        named |= dict.fromkeys(self.redact(str(one.episode.remedy)) for one in shown)
+        remedies = (one.episode.remedy for one in shown)
+        named |= dict.fromkeys(self.redact(str(remedy)) for remedy in remedies if remedy)
         case = LessonCase(
             tuple(shown), tuple(named), failure.scope, tuple(support), tuple(unclaimed)
         )
