@@ -129,3 +129,9 @@ def test_a_program_with_a_common_name_is_a_name() -> None:
     assert ruling("Print files with type.", episode("cat a.ini", "type a.ini")) is (
         LessonRuling.IN_FORCE
     )
+
+
+def test_a_common_word_of_the_fix_is_named_where_it_stands_as_in_the_fix() -> None:
+    one = episode("make tests", "make check", said="is it all right")
+    assert ruling("Run `make check`, there is no target for tests.", one) is LessonRuling.IN_FORCE
+    assert ruling("Check the total before you make it.", one) is LessonRuling.REFUSE

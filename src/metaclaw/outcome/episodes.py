@@ -21,6 +21,7 @@ from metaclaw.outcome.reading import (
     command_of,
     command_uses,
     have_tests_failed,
+    have_tests_passed,
     is_edit,
     looks_failed,
     outside_fault,
@@ -72,7 +73,13 @@ _WORD = re.compile(r"[\w+@:=./-]+")
 _ORDINARY = re.compile(r"\W*[^\W\d_]?[^\W\d_A-Z]*\W*")
 _QUOTED_TEXT = re.compile(r"\"[^\"]*\"|'[^']*'")
 _SCRIPT = re.compile(r"[\w-]+(\.(?:py|js|mjs|cjs|ts|sh|bash|rb|pl|php|ps1|lua|R|jl))")
-_REFUSAL_CHARS: Final = 400
+_GOOD_NEWS = re.compile(
+    r"\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:error|fail|warning|problem|issue|conflict)\w*"
+    r"|\b(?:errors|failures|failed|warnings):\s*0\b",
+    re.IGNORECASE,
+)
+_DOUBTFUL_CHARS: Final = 1_500
+_DOUBTFUL_LINES: Final = 12
 _NAME_OF_ARGUMENT = re.compile(r'"\w+"\s*:')
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,30}$")
 _OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
@@ -167,7 +174,7 @@ def _ran(call: ToolCall, result: ToolResult) -> _Ran:
     run = read_result(result, call)
     output = text_of(result.parts)[:_RESULT_CHARS]
     is_doubtful = not _has_failed(run)
-    if is_doubtful and not _refuses(call, run):
+    if is_doubtful and not _may_have_failed(call, run):
         return _Ran(call, run, output, None, "", False, False)
     line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL)
     error = _error_class(run.text, line, _names_in(call, run))
@@ -256,7 +263,7 @@ def _sounds_failed(run: ToolRun) -> bool:
     if run.kind is ToolKind.READ:
         return False
     lines = _own_lines(run.text)
-    if _looks(run.command):  # what it shows may be about errors; its own messages bear its name
+    if _shows_content(run):  # what it shows may be about errors; its own messages bear its name
         return bool(lines) and all(map(_named_by(run.command), lines[:_FIRST_LINES]))
     return any(_FAILED_LINE.match(line) for line in (*lines[:_FIRST_LINES], *lines[-1:]))
 
@@ -267,21 +274,33 @@ def _named_by(command: str) -> Callable[[str], bool]:
     return lambda line: line.startswith(begins)
 
 
-def _refuses(call: ToolCall, run: ToolRun) -> bool:
-    """Whether a short answer in free form says that the call was not accepted. A command must be
-    named in it: programs say much in which a "not" occurs."""
-    if run.says_failed is not None or run.kind is ToolKind.READ or _looks(run.command):
+def _may_have_failed(call: ToolCall, run: ToolRun) -> bool:
+    """Whether a short output has words of a failure or a refusal, in any form. Such a call counts
+    as failed only if the agent made it again with something changed, and that worked."""
+    if run.says_failed is not None or run.is_harmless or was_stopped(run):
         return False
-    lines = _own_lines(run.text)
-    if not lines or len(lines) > _FIRST_LINES or len(run.text) > _REFUSAL_CHARS:
+    text = _GOOD_NEWS.sub("", run.text[: _DOUBTFUL_CHARS + 1])
+    for asked in filter(_TELLING.search, words_of(call)):  # such as what was searched for
+        text = text.replace(asked, "")
+    lines = _own_lines(text)
+    is_short = len(run.text) <= _DOUBTFUL_CHARS and len(lines) <= _DOUBTFUL_LINES
+    if not is_short or have_tests_passed(run) or have_tests_failed(run):
         return False
-    text = spoken(lines[0])
-    if not REFUSING.find(text) or HARMLESS_REFUSALS.find(text):
+    if _shows_content(run) and len(lines) > 1:
         return False
-    mine = _names_in(call, run) if run.kind is ToolKind.SHELL else ()
-    return run.kind is not ToolKind.SHELL or any(
-        len(word) > 2 and word in lines[0] for word in mine
+    if _looks(run.command):
+        return any(map(_FAILED_LINE.match, lines[:1]))
+    if run.kind is ToolKind.READ:
+        return any(map(_refuses, lines))
+    return any(
+        _TELLING.search(line) or _refuses(line) for line in (*lines[:_FIRST_LINES], *lines[-1:])
     )
+
+
+def _refuses(line: str) -> bool:
+    """Whether a line has words of refusal, in one of a dozen languages."""
+    text = spoken(line)
+    return bool(REFUSING.find(text)) and not HARMLESS_REFUSALS.find(text)
 
 
 def _tool(call: ToolCall, run: ToolRun) -> str:
@@ -379,9 +398,7 @@ def _fix(done: Sequence[_Ran], at: int) -> int | None:
         is_repair = one.signature is None and is_edit(one.call) and not is_editing
         if is_repair and not _is_same_purpose(first, one):
             break
-        if one.signature is not None or not _is_same_tool(first, one):
-            continue
-        if first.is_doubtful and words_of(first.call).isdisjoint(words_of(one.call)):
+        if not _is_same_tool(first, one) or not _may_be_fix(first, one):
             continue
         if _only_looks(one) and not _only_looks(first):
             continue
@@ -389,6 +406,16 @@ def _fix(done: Sequence[_Ran], at: int) -> int | None:
             return later
         other = later if other is None else other
     return None if first.is_outside else other
+
+
+def _may_be_fix(first: _Ran, one: _Ran) -> bool:
+    """Whether a call worked; of a call that may not have failed, whether it is a variation of it
+    that certainly worked."""
+    if first.is_doubtful:
+        is_variation = not words_of(first.call).isdisjoint(words_of(one.call))
+        return one.signature is None and is_variation and _is_same_purpose(first, one)
+    refused = map(_refuses, _own_lines(one.run.text)[:1])
+    return one.signature is None or (one.is_doubtful and not any(refused))
 
 
 def _remedy(done: Sequence[_Ran], at: int, fixed: int) -> int | None:
@@ -449,6 +476,9 @@ def _same_call(one: ToolCall, other: ToolCall) -> bool:
 
 
 def _is_same_tool(one: _Ran, other: _Ran) -> bool:
+    """Whether two calls are of one tool, or a command names the file that was to be read."""
+    if one.run.kind is ToolKind.READ and other.run.kind is ToolKind.SHELL:
+        return any("/" in word for word in words_of(one.call) & words_of(other.call))
     if one.run.kind is ToolKind.OTHER:
         return one.call.name == other.call.name
     return one.run.kind is other.run.kind
@@ -471,6 +501,12 @@ def _head_words(one: _Ran) -> set[str]:
 
 def _only_looks(one: _Ran) -> bool:
     return one.run.kind is ToolKind.READ or _looks(one.run.command)
+
+
+def _shows_content(run: ToolRun) -> bool:
+    """Whether an output may be the content of a file, which may be about errors."""
+    is_comparison = CommandUse.COMPARE in command_uses(run.command)
+    return run.kind is ToolKind.READ or (_looks(run.command) and not is_comparison)
 
 
 def _looks(command: str) -> bool:

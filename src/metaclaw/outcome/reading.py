@@ -626,6 +626,11 @@ def was_stopped(ran: ToolRun) -> InterpretedResult | None:
     return None
 
 
+def have_tests_passed(ran: ToolRun) -> bool:
+    """Whether the output is the account of tests that passed."""
+    return _NOT_PASSED.search(ran.text) is None and _PASSED.search(ran.text) is not None
+
+
 def have_tests_failed(ran: ToolRun) -> bool:
     """Whether tests ran and some failed: that is their answer, not a failure of the call."""
     return CommandUse.TEST in command_uses(ran.command) and bool(_NOT_PASSED.search(ran.text))

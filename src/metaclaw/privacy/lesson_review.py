@@ -6,9 +6,10 @@ hosts, installing from elsewhere, force, permissions or credentials, is for the 
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 from metaclaw.domain.chat import ToolCall
@@ -113,8 +114,8 @@ def _review_risk(text: str, added: Sequence[str], known: str, said: str) -> Less
 
 def _is_risky_for_git(word: str, text: str) -> bool:
     """Whether a word is git's short form of a commit without its hooks, or of a forced push."""
-    skips_hooks = "commit" in text and re.fullmatch(r"-[a-z]*n[a-z]*", word) is not None
-    return skips_hooks or ("push" in text and word.startswith("+"))
+    skips_hooks = re.fullmatch(r"-[a-z]*n[a-z]*", word) is not None
+    return (skips_hooks and "git commit" in text) or (word.startswith("+") and "git push" in text)
 
 
 def _stands_in(name: str, text: str) -> bool:
@@ -138,7 +139,22 @@ def _names_its_fix(line: str, episodes: Sequence[Episode], said: str) -> bool:
         return True
     if len(set(list_terms(line)) & set(list_terms(said))) >= _LEAST_SAID:
         return True
-    return any(mine & _words(" ".join(_added(one))) for one in episodes)
+    if any(mine & _words(" ".join(_added(one))) for one in episodes):
+        return True
+    # A common word is a word of the fix where it stands beside the same word as there.
+    return any(pair in f" {_plain(line)} " for one in episodes for pair in _pairs(one))
+
+
+def _pairs(episode: Episode) -> Iterator[str]:
+    """The words of the fix that the failed call has not, each with the word before it."""
+    words, added = call_text(episode.fix).split(), _added(episode)
+    for before, word in pairwise(words):
+        if word in added:
+            yield f" {_plain(before)} {_plain(word)} "
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("`", " ").replace(".", " ").replace(",", " ").lower().split())
 
 
 def _programs(episode: Episode) -> set[str]:
@@ -174,4 +190,8 @@ def call_text(call: ToolCall) -> str:
         if key in arguments:
             said = arguments[key]
             return " ".join(map(str, said)) if isinstance(said, list) else str(said)
-    return " ".join(f"{key}={value}" for key, value in arguments.items())
+    return " ".join(
+        # The key of a text would be taken for a part of its first word.
+        value if isinstance(value, str) and " " in value.strip() else f"{key}={value}"
+        for key, value in arguments.items()
+    )
