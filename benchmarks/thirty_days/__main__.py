@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -48,6 +49,9 @@ class Day:
     prevented: int = 0
     calls_failed: int = 0
     lessons: int = 0
+    tokens: int = 0
+    """Of the agent's requests."""
+    learning_tokens: int = 0
 
 
 @dataclass
@@ -64,14 +68,19 @@ class Life:
     def live(self, plan: Sequence[Sequence[tuple[Kind, str]]], *, kills: bool) -> None:
         for number, sessions in enumerate(plan):
             self.clock.set_ahead(timedelta(days=number))
-            self.days.append(Day())
+            today = Day()
+            self.days.append(today)
+            before = Counter(self.model.tokens)
             for place, (kind, task) in enumerate(sessions):
                 if kills and place == len(sessions) // 2:
                     self.program.kill()
                     self.program.start()
                 self._session(kind, task)
             self._settle()
-            self.days[-1].lessons = len(self.lessons())
+            today.lessons = len(self.lessons())
+            used = Counter(self.model.tokens) - before
+            today.tokens = used["main"]
+            today.learning_tokens = used.total() - used["main"]
 
     def lessons(self) -> list[Any]:
         """The lessons in force."""
@@ -170,6 +179,24 @@ def summary(days: Sequence[Day], tokens: dict[str, int]) -> dict[str, Any]:
     }
 
 
+def table(days: Sequence[Day]) -> list[str]:
+    """The figures of every ten days, as lines of a table."""
+    lines = ["days | prevented | calls that failed | lessons | tokens of the agent | of learning"]
+    for begin in range(0, len(days), 10):
+        part = days[begin : begin + 10]
+        repeats, prevented = sum(day.repeats for day in part), sum(day.prevented for day in part)
+        figures = (
+            f"{begin + 1} to {begin + len(part)}",
+            f"{prevented} of {repeats}",
+            sum(day.calls_failed for day in part),
+            part[-1].lessons,
+            sum(day.tokens for day in part),
+            sum(day.learning_tokens for day in part),
+        )
+        lines.append(" | ".join(map(str, figures)))
+    return lines
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.thirty_days", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
@@ -199,8 +226,7 @@ def main() -> int:
         print(f"== {name}")
         for label, value in figures.items():
             print(f"{label}: {value}")
-        print("prevented of repeats, by day:", *(f"{d.prevented}/{d.repeats}" for d in days))
-        print("lessons, by day:", *(day.lessons for day in days))
+        print("", *table(days), sep="\n")
     if given.json:
         given.json.write_text(json.dumps(results, indent=1, ensure_ascii=False))
     return 0

@@ -21,23 +21,11 @@ WIRES = {
 NO_FAILURE = ("no_hit", "failing_tests")
 """Scenarios that teach nothing."""
 OF_PROGRAMS = {
-    "module": "shell · SCRIPT · ModuleNotFoundError",
+    "module": "shell · *.py · ModuleNotFoundError",
     "push": "shell · git push · error: failed to push some refs to name",
     "make": "shell · make · make: *** no rule to make target name. stop.",
 }
 """Scenarios whose error is the words of a program: it has one signature in all agents."""
-SCRIPTS = ("report.py", "stock.py")
-CODE = "Codex's models write JavaScript that calls tools, and it is not read"
-IN_CODE = ("module", "push", "make", "missing_program", "read", "patch")
-NOT_READ = {
-    **{("codex", "gpt-6.1-sol", scenario): CODE for scenario in IN_CODE},
-    **{("codex", "gpt-6-sol", scenario): CODE for scenario in (*IN_CODE, "failing_tests")},
-    ("opencode", "scripted", "missing_program"): "no exit code, and not at the line's beginning",
-    ("qwen-code", "scripted", "push"): "an exit code behind 300 characters",
-    ("qwen-code", "scripted", "make"): "the client's own lines are taken for the error",
-    ("qwen-code", "scripted", "unread"): "an edit refused with words that are not known",
-}
-"""Sessions whose failure is not found yet, by agent, model and scenario, with the reason."""
 
 
 def pairs() -> list[Any]:
@@ -48,9 +36,7 @@ def pairs() -> list[Any]:
         found.setdefault((one["agent"], one["model"], one["scenario"]), []).append(one)
     rows = []
     for (agent, model, scenario), sessions in found.items():
-        reason = NOT_READ.get((agent, model, scenario))
-        marks = [pytest.mark.xfail(reason=reason)] if reason else []
-        rows.append(pytest.param(*sessions, id=f"{agent} {model} {scenario}", marks=marks))
+        rows.append(pytest.param(*sessions, id=f"{agent} {model} {scenario}"))
     return rows
 
 
@@ -75,13 +61,6 @@ def last_call(messages: tuple[Message, ...]) -> ToolCall:
     return [part for part in parts if isinstance(part, ToolCall)][-1]
 
 
-def masked(signature: str) -> str:
-    """Without the name of a script, which is a program like any other."""
-    for name in SCRIPTS:
-        signature = signature.replace(name, "SCRIPT")
-    return signature
-
-
 @pytest.mark.parametrize(("one", "other"), pairs())
 def test_a_failure_is_found_with_its_fix_and_has_one_signature(one: Json, other: Json) -> None:
     if one["scenario"] in NO_FAILURE:
@@ -97,7 +76,7 @@ def test_a_failure_is_found_with_its_fix_and_has_one_signature(one: Json, other:
         else:
             assert episode.fix == last_call(messages)
         assert [text for text in signatures(messages) if text] == [str(episode.signature)]
-        found.add(masked(str(episode.signature)))
+        found.add(str(episode.signature))
     assert len(found) == 1
     [signature] = found
     assert signature == OF_PROGRAMS.get(one["scenario"], signature)

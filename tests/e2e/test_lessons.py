@@ -3,7 +3,7 @@
 The agent's transcripts are scripted, as the client sends them; the evolver is simulated."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,13 @@ def program(teacher: Teacher, tmp_path_factory: pytest.TempPathFactory) -> Itera
     assert running.stop() == 0, running.log.read_text()[-4000:]
 
 
-def program_of(teacher: Teacher, home: Path) -> Program:
+def program_of(teacher: Teacher, home: Path, env: Mapping[str, str] | None = None) -> Program:
     provider = f'name = "world"\nkind = "openai"\nbase_url = "{teacher.url}/v1"\napi_key = "sk-x"'
     asked = 'provider = "world"\nmodel = "m"'
     return Program(
         home,
         f'[[providers]]\n{provider}\nwires = ["chat"]\n[judge]\n{asked}\n[evolver]\n{asked}\n',
+        env=env,
     )
 
 

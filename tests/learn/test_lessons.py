@@ -64,7 +64,7 @@ async def test_a_call_that_failed_in_two_sessions_becomes_one_line_for_its_proje
     talk = await session(learning, BARE, UV, wire=wire, task="Why is the export empty?")
     lesson = lesson_of(learning)
     assert (lesson.body, lesson.scope, lesson.workspace) == (LINE, "user:ada", "shop")
-    assert lesson.signatures == ("shell · pytest · ModuleNotFoundError", "shell · pytest · ok")
+    assert lesson.signatures == ("shell · pytest · ModuleNotFoundError",)
     assert {learning.role(one.turn.id) for one in talk.agent.turns} == {"support"}
     assert learning.evolver is not None
     assert "uv run pytest -q" in learning.evolver.asked[0]
@@ -146,7 +146,7 @@ async def test_a_lesson_that_says_what_another_one_says_widens_that_one(
     other = ("pytest --cov", "Exit code 4\npytest: error: unrecognized arguments: --cov")
     for _ in range(2):
         await session(learning, other, ("uv run pytest --cov", "12 passed"))
-    assert len(lesson_of(learning).signatures) == 3
+    assert len(lesson_of(learning).signatures) == 2
 
 
 async def test_a_lesson_that_does_not_help_is_withdrawn_and_not_learned_again(

@@ -230,3 +230,61 @@ def test_what_a_listing_of_files_named_is_not_borrowed() -> None:
     away = failed("go test ./...", "go: go.mod file not found")
     assert not only("t", away, worked("ls", "backend\nweb"), cd).borrowed
     assert only("t", away, worked("cat README", "go to backend"), cd).borrowed == {"backend"}
+
+
+def submit(content: str, result: str) -> Step:
+    return ("submit", {"file": "x.json", "content": content}, result)
+
+
+def test_a_tool_that_refuses_in_free_form_has_failed_if_a_variation_then_worked() -> None:
+    for refusal in (
+        "x.json was not accepted: it is not JSON",
+        "x.json wurde nicht angenommen: es ist kein JSON",
+        "x.json 未被接受：不是 JSON",
+    ):
+        episode = only("t", submit("a: 1", refusal), submit('{"a": 1}', "x.json accepted"))
+        assert '{\\"a\\": 1}' in episode.fix.arguments
+        assert episode.remedy is None
+    accepted = submit("{}", "x.json accepted")
+    refused = submit("a: 1", "x.json was not accepted: it is not JSON")
+    assert not episodes_of(conversation("t", refused))
+    assert not episodes_of(conversation("t", accepted, submit('{"a": 1}', "x.json accepted")))
+
+
+def test_ordinary_output_is_no_failure_whatever_was_called_next() -> None:
+    for command, output, later in (
+        ("make", "make: Nothing to be done for 'all'.", "make test"),
+        ("ruff check a.py", "All checks passed, no errors", "ruff check b.py"),
+        ("pytest a.py", "12 passed, 0 failed in 1.2s", "pytest b.py"),
+        ("cat app.log", "error: old\nerror: older", "cat other.log"),
+        ("grep -rn error src", "src/a.py:1:error = 1", "grep -rn error tests"),
+        ("terraform fmt", "Not changed: main.tf", "terraform fmt -recursive"),
+        ("npm ci", "added 3 packages, found 0 vulnerabilities", "npm ci --omit dev"),
+        ("git pull", "Already up to date.", "git pull --rebase"),
+    ):
+        said = conversation("t", worked(command, output), worked(later, "ok"))
+        assert episodes_of(said) == [], command
+
+
+def test_a_file_that_could_not_be_read_is_read_by_a_command_instead() -> None:
+    large = "File content (48211 tokens) exceeds maximum allowed tokens (25000)."
+    read: Step = ("Read", {"file_path": "/r/a.json"}, large)
+    assert fix_of(only("t", read, worked("jq .b /r/a.json", "1"))) == "jq .b /r/a.json"
+
+
+def test_ordinary_words_of_a_files_content_are_not_masked() -> None:
+    call = submit("this was not the file", "x.json was not accepted: the file is no JSON")
+    arguments = json.dumps(call[1])
+    signature = failure_signature(
+        ToolCall("1", call[0], arguments), ToolResult("1", (Text(call[2]),))
+    )
+    assert signature == "submit · arg was not accepted: the file is no json"
+
+
+def test_scripts_that_fail_for_the_same_reason_have_one_signature() -> None:
+    missing = "ModuleNotFoundError: No module named 'lib'"
+    found = {
+        str(only("t", failed(f"python3 {name}", missing), worked(f"uv run {name}")).signature)
+        for name in ("report.py", "tools/stock.py")
+    }
+    assert found == {"shell · *.py · ModuleNotFoundError"}

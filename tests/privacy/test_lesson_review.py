@@ -1,6 +1,7 @@
 """A lesson brings in nothing that its calls and its person did not have."""
 
 import json
+from dataclasses import replace
 
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.episode import Episode, Signature
@@ -14,7 +15,8 @@ def episode(
         return ToolCall("c", "Bash", json.dumps({"command": command}))
 
     return Episode(
-        (Signature("shell", failed, "an error"),),
+        Signature("shell", failed, "an error"),
+        (),
         call(failed),
         "an error",
         call(fix),
@@ -26,6 +28,17 @@ def episode(
 
 
 TESTS = episode("pytest -q", "uv run pytest -q")
+
+
+def written(failed: str, fix: str, *, borrowed: str = "") -> Episode:
+    """Two contents for a file."""
+
+    def call(content: str) -> ToolCall:
+        arguments = {"file_path": "/r/weights.txt", "content": content}
+        return ToolCall("c", "Write", json.dumps(arguments))
+
+    one = episode("x", "y", borrowed=borrowed)
+    return replace(one, failed=call(failed), fix=call(fix))
 
 
 def ruling(line: str, one: Episode = TESTS) -> LessonRuling:
@@ -128,3 +141,23 @@ def test_a_program_with_a_common_name_is_a_name() -> None:
     assert ruling("Print files with type.", episode("cat a.ini", "type a.ini")) is (
         LessonRuling.IN_FORCE
     )
+
+
+def test_a_common_word_of_the_fix_is_named_where_it_stands_as_in_the_fix() -> None:
+    one = episode("make tests", "make check", said="is it all right")
+    assert ruling("Run `make check`, there is no target for tests.", one) is LessonRuling.IN_FORCE
+    assert ruling("Check the total before you make it.", one) is LessonRuling.REFUSE
+
+
+def test_what_an_output_named_of_a_files_content_counts_only_if_the_line_names_it() -> None:
+    one = written("weight: 5", "weight: 0.5. smooth", borrowed="0.5 smooth")
+    assert ruling("Write the weight with a point in /r/weights.txt.", one) is LessonRuling.REFUSE
+    added = replace(one, borrowed=frozenset(("0.5",)))
+    assert ruling("Weights are smooth, not whole numbers.", added) is LessonRuling.IN_FORCE
+    assert ruling("Weights are smooth, not whole numbers.", one) is LessonRuling.ASK
+
+
+def test_a_number_that_an_output_named_is_no_proposal() -> None:
+    one = episode("serve --port 80", "serve --port 8100 --quiet", borrowed="8100")
+    assert ruling("Call serve with --quiet.", one) is LessonRuling.IN_FORCE
+    assert ruling("Use --port 8100 --quiet.", one) is LessonRuling.ASK

@@ -19,20 +19,22 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A failure with what followed. `error` is the masked error line, and `fix` the call that
-    worked instead. `said` is what the person said in between, and
-    `borrowed` the words of the fix that a tool result had named before. `output` is what the failed calls
-    put out: data that no model is shown. `remedy` tells which calls follow the fix."""
+    """A failure with what followed. `later` are the signatures of tries that failed after it,
+    `error` is the masked error line, and `fix` the call that worked instead. `said` is what the
+    person said in between, and `borrowed` the words of the fix that a tool result had named before.
+    `output` is what the failed calls put out: data that no model is shown. `remedy` is the
+    signature of the call that worked, where it is another program's."""
 
-    signatures: tuple[Signature, ...]
+    signature: Signature
+    later: tuple[Signature, ...]
     failed: ToolCall
     error: str
     fix: ToolCall
     said: str
     borrowed: frozenset[str]
     output: str
-    remedy: Signature
+    remedy: Signature | None
 
     @property
-    def signature(self) -> Signature:
-        return self.signatures[0]
+    def signatures(self) -> tuple[Signature, ...]:
+        return tuple(dict.fromkeys((self.signature, *self.later)))

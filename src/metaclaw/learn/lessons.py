@@ -93,12 +93,12 @@ class LessonLoop:
         """Read the sessions that ended, and have a lesson written for each failure that is due."""
         self._is_looking = True
         try:
-            failed = await self._read_sessions()
-            if failed is None and not self._is_first:
+            has_read = await self._read_sessions()
+            if not has_read and not self._is_first:
                 return
             self._is_first = False
             await run_sync(self.library.follow)
-            await self._wake_what_is_needed(failed)
+            await self._wake_what_is_needed()
             await self._retire_what_is_not()
             for failure in await run_sync(self.episodes.recurring, self.least):
                 async with self._guard.attempt(f"lesson {failure.signature}") as may:
@@ -107,24 +107,23 @@ class LessonLoop:
         finally:
             self._is_looking = False
 
-    async def _read_sessions(self) -> list[tuple[Scope, str]] | None:
-        """The failures of sessions that ended since the last look; None if there are no such
+    async def _read_sessions(self) -> bool:
+        """Record the failures of sessions that ended since the last look; whether there are such
         sessions.
         """
-        failed: list[tuple[Scope, str]] = []
         after = await run_sync(self.cursors.cursor, LESSONS_CURSOR)
         ended = await run_sync(self.reader.sessions_ended, after, _SESSIONS_AT_ONCE)
         for session in ended:
             async with self._guard.attempt(session.id) as may:
                 if may and not session.is_open:
-                    failed += await run_sync(self._record, session.id)
+                    await run_sync(self._record, session.id)
             await run_sync(self.cursors.move_cursor, LESSONS_CURSOR, session.seq)
-        return failed if ended else None
+        return bool(ended)
 
-    def _record(self, session: SessionId) -> list[tuple[Scope, str]]:
+    def _record(self, session: SessionId) -> None:
         read = self._read(session)
         if read is None or read[0].is_subagent:
-            return []
+            return
         step, messages = read
         failed = {name for one in episodes_of(messages) for name in self._signatures(one)}
         known = {
@@ -135,7 +134,6 @@ class LessonLoop:
         }
         avoided = spared(messages, known)
         self.episodes.record(session, step.scope, self.now(), failed, avoided)
-        return [(step.scope, name) for name in failed]
 
     def _signatures(self, episode: Episode) -> tuple[str, ...]:
         """The signatures as they are stored: an error line may hold a secret."""
@@ -204,13 +202,14 @@ class LessonLoop:
         )
 
     def _is_known(self, failure: RecurringFailure) -> bool:
-        """Whether a lesson about this failure is in force, was taken out of it, or waits for a
-        person.
+        """Whether a lesson about this failure is in force, was taken out of it, waits for a person,
+        or is still to be decided about, after the program was killed in between.
         """
         gone = [one.skill for one in self.generations.retired()]
         waiting = [
             one.proposal.skill
-            for one in self.candidates.candidates(Standing.WAITING, _MOST_WAITING)
+            for standing in (Standing.DRAFT, Standing.WAITING)
+            for one in self.candidates.candidates(standing, _MOST_WAITING)
         ]
         theirs = self._among([*gone, *waiting], failure.scope)
         return any(
@@ -242,7 +241,8 @@ class LessonLoop:
         if not shown:
             return None, ""
         named = dict.fromkeys(name for one in shown for name in self._signatures(one.episode))
-        named |= dict.fromkeys(self.redact(str(one.episode.remedy)) for one in shown)
+        remedies = (one.episode.remedy for one in shown)
+        named |= dict.fromkeys(self.redact(str(remedy)) for remedy in remedies if remedy)
         case = LessonCase(
             tuple(shown), tuple(named), failure.scope, tuple(support), tuple(unclaimed)
         )
@@ -276,16 +276,14 @@ class LessonLoop:
             elif use.is_unneeded(self.now()):
                 await self.admission.retire(use.lesson, ASLEEP)
 
-    async def _wake_what_is_needed(self, failed: Sequence[tuple[Scope, str]] | None) -> None:
-        """Put sleeping lessons in force again whose failure came back."""
-        if not failed:
-            return
-        retired = await run_sync(self.generations.retired)
-        sleeping = [one.skill for one in retired if one.reason.endswith(ASLEEP)]
-        for scope, signature in failed:
-            for lesson in self._among(sleeping, scope):
-                if signature in lesson.signatures and self.library.view.get(lesson.name) is None:
-                    await self.admission.change(lesson, f"{lesson.name} is needed again")
+    async def _wake_what_is_needed(self) -> None:
+        """Put sleeping lessons in force again whose failure came back since."""
+        for one in await run_sync(self.generations.retired):
+            lesson, at = one.skill, one.retired_at
+            if not isinstance(lesson, Lesson) or at is None or not one.reason.endswith(ASLEEP):
+                continue
+            if (await run_sync(self.episodes.count_of, lesson, at)).since:
+                await self.admission.change(lesson, f"{lesson.name} is needed again")
 
     def uses(self) -> list[LessonUse]:
         """The lessons in force with their counts. Blocks."""

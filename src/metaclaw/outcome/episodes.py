@@ -3,14 +3,15 @@
 Failures with one signature are the same failure, whatever the task was called. A signature names
 the tool, the head of its command and the class of error; names, paths and numbers are masked."""
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult, text_of
+from metaclaw.domain.chat import Json, Message, Role, Text, ToolCall, ToolResult, text_of
 from metaclaw.domain.episode import Episode, Signature
-from metaclaw.outcome.phrases import programs_of
+from metaclaw.outcome.phrases import HARMLESS_REFUSALS, REFUSING, programs_of, spoken
 from metaclaw.outcome.reading import (
     CommandUse,
     ToolKind,
@@ -20,6 +21,7 @@ from metaclaw.outcome.reading import (
     command_of,
     command_uses,
     have_tests_failed,
+    have_tests_passed,
     is_edit,
     looks_failed,
     outside_fault,
@@ -44,7 +46,7 @@ _ADVICE = re.compile(
     r"\b(?:re-?run|for more|see|hint|help|note|try|visit|read the|usage|full log|debug log)\b", re.I
 )
 _FAILED_LINE = re.compile(
-    r"(?:[\w./@-]{1,40}:? ){0,2}(?:\[?error|err!|fatal\b|failed\b|failure\b|panic|exception\b|traceback"
+    r"(?:\S{1,40}: line \d+: )?(?:[\w./@-]{1,40}:? ){0,2}(?:\[?error|err!|fatal\b|failed\b|failure\b|panic|exception\b|traceback"
     r"|\*\*\* |no such|cannot |could not|not found|unknown |invalid |command not found|[A-Z]\w{2,40}(?:Error|Exception)\b"
     r"|permission denied|unable to)",
     re.IGNORECASE,
@@ -68,6 +70,16 @@ _MASKS: Final = tuple(
     )
 )
 _WORD = re.compile(r"[\w+@:=./-]+")
+_ORDINARY = re.compile(r"\W*[^\W\d_]?[^\W\d_A-Z]*\W*")
+_QUOTED_TEXT = re.compile(r"\"[^\"]*\"|'[^']*'")
+_SCRIPT = re.compile(r"[\w-]+(\.(?:py|js|mjs|cjs|ts|sh|bash|rb|pl|php|ps1|lua|R|jl))")
+_GOOD_NEWS = re.compile(
+    r"\b(?:no|0|zero|without(?: any)?) (?:\w+ )?(?:error|fail|warning|problem|issue|conflict)\w*"
+    r"|\b(?:errors|failures|failed|warnings):\s*0\b",
+    re.IGNORECASE,
+)
+_DOUBTFUL_CHARS: Final = 1_500
+_DOUBTFUL_LINES: Final = 12
 _NAME_OF_ARGUMENT = re.compile(r'"\w+"\s*:')
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,30}$")
 _OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
@@ -86,8 +98,9 @@ _LISTINGS: Final = frozenset(programs_of("use_list"))
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """A call with its result, as episodes read it. `line` is the masked error line, and `is_outside`
-    says that it blames the network, a service or the machine."""
+    """A call with its result, as episodes read it. `line` is the masked error line. `is_outside`
+    says that it blames the network, a service or the machine, `is_doubtful` that only words in free
+    form tell that the call failed."""
 
     call: ToolCall
     run: ToolRun
@@ -95,6 +108,7 @@ class _Ran:
     signature: Signature | None
     line: str
     is_outside: bool
+    is_doubtful: bool
 
 
 def episodes_of(messages: Sequence[Message]) -> list[Episode]:
@@ -117,8 +131,9 @@ def spared(messages: Sequence[Message], signatures: Iterable[str]) -> set[str]:
     worked = set()
     for one in _runs(messages):
         if isinstance(one, _Ran) and one.signature is None:
-            heads = _heads(one.run.command) or [_head(one)]
-            worked |= {str(Signature(_tool(one.call, one.run), head, "")) for head in heads}
+            heads = _heads(one.run.command) or [_head(one.call, one.run)]
+            tool = _tool(one.call, one.run)
+            worked |= {str(Signature(tool, _class_of(head), "")) for head in heads}
     return {one for one in signatures if one.rpartition(" · ")[0] in worked}
 
 
@@ -158,19 +173,62 @@ def _runs(messages: Sequence[Message]) -> Iterator["_Ran | str"]:
 def _ran(call: ToolCall, result: ToolResult) -> _Ran:
     run = read_result(result, call)
     output = text_of(result.parts)[:_RESULT_CHARS]
-    if not _has_failed(run):
-        return _Ran(call, run, output, None, "", False)
+    is_doubtful = not _has_failed(run)
+    if is_doubtful and not _may_have_failed(call, run):
+        return _Ran(call, run, output, None, "", False, False)
     line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL)
+    error = _error_class(run.text, line, _names_in(call, run))
+    signature = Signature(_tool(call, run), _head(call, run), error)
+    is_outside = outside_fault(run) is not None
+    return _Ran(call, run, output, signature, masked(line), is_outside, is_doubtful)
+
+
+def _head(call: ToolCall, run: ToolRun) -> str:
+    """The program of a call: for a script, the class of its file, because a script with another
+    name fails for the same reason."""
     heads = _heads(run.command)
-    operands = words_of(call).difference(*(head.split() for head in heads))
-    head = heads[-1] if heads else _file_read(call, run)
-    signature = Signature(_tool(call, run), head, _error_class(run.text, line, operands))
-    return _Ran(call, run, output, signature, masked(line), outside_fault(run) is not None)
+    return _class_of(heads[-1]) if heads else _file_read(call, run)
 
 
-def _head(one: _Ran) -> str:
-    heads = _heads(one.run.command)
-    return heads[-1] if heads else _file_read(one.call, one.run)
+def _class_of(head: str) -> str:
+    script = _SCRIPT.fullmatch(head)
+    return f"*{script[1]}" if script else head
+
+
+def _names_in(call: ToolCall, run: ToolRun) -> set[str]:
+    """The words of a call that an error repeats: its operands. Of a text among its arguments, such
+    as a file's content, only what is no ordinary word."""
+    values = [_QUOTED_TEXT.sub(_names_of_text, run.command)] if run.command else _values(call)
+    heads = {word for head in _heads(run.command) for word in head.split()}
+    names: set[str] = set()
+    for value in values:
+        is_text = not run.command and " " in value.strip()
+        names.update(_WORD.findall(_names_of(value) if is_text else value))
+    return names - heads
+
+
+def _names_of_text(quoted: re.Match[str]) -> str:
+    return _names_of(quoted[0]) if " " in quoted[0] else quoted[0]
+
+
+def _names_of(text: str) -> str:
+    """The words of a text that have a digit, a sign or a capital inside."""
+    return " ".join(word for word in _WORD.findall(text) if not _ORDINARY.fullmatch(word))
+
+
+def _values(call: ToolCall) -> list[str]:
+    try:
+        return list(_strings_in(json.loads(call.arguments)))
+    except (ValueError, RecursionError):
+        return [call.arguments]
+
+
+def _strings_in(value: Json) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings_in(inner)
+    elif value is not None:
+        yield str(value)
 
 
 def _file_read(call: ToolCall, run: ToolRun) -> str:
@@ -202,10 +260,47 @@ def _sounds_failed(run: ToolRun) -> bool:
     needs several such failures, and a call that worked instead."""
     if looks_failed(run):
         return True
-    if run.kind is ToolKind.READ or _looks(run.command):
+    if run.kind is ToolKind.READ:
         return False
     lines = _own_lines(run.text)
+    if _shows_content(run):  # what it shows may be about errors; its own messages bear its name
+        return bool(lines) and all(map(_named_by(run.command), lines[:_FIRST_LINES]))
     return any(_FAILED_LINE.match(line) for line in (*lines[:_FIRST_LINES], *lines[-1:]))
+
+
+def _named_by(command: str) -> Callable[[str], bool]:
+    """Whether a line begins with the name of a program of the command, as its messages do."""
+    begins = tuple(f"{head.split()[0]}: " for head in _heads(command))
+    return lambda line: line.startswith(begins)
+
+
+def _may_have_failed(call: ToolCall, run: ToolRun) -> bool:
+    """Whether a short output has words of a failure or a refusal, in any form. Such a call counts
+    as failed only if the agent made it again with something changed, and that worked."""
+    if run.says_failed is not None or run.is_harmless or was_stopped(run):
+        return False
+    text = _GOOD_NEWS.sub("", run.text[: _DOUBTFUL_CHARS + 1])
+    for asked in filter(_TELLING.search, words_of(call)):  # such as what was searched for
+        text = text.replace(asked, "")
+    lines = _own_lines(text)
+    is_short = len(run.text) <= _DOUBTFUL_CHARS and len(lines) <= _DOUBTFUL_LINES
+    if not is_short or have_tests_passed(run) or have_tests_failed(run):
+        return False
+    if _shows_content(run) and len(lines) > 1:
+        return False
+    if _looks(run.command):
+        return any(map(_FAILED_LINE.match, lines[:1]))
+    if run.kind is ToolKind.READ:
+        return any(map(_refuses, lines))
+    return any(
+        _TELLING.search(line) or _refuses(line) for line in (*lines[:_FIRST_LINES], *lines[-1:])
+    )
+
+
+def _refuses(line: str) -> bool:
+    """Whether a line has words of refusal, in one of a dozen languages."""
+    text = spoken(line)
+    return bool(REFUSING.find(text)) and not HARMLESS_REFUSALS.find(text)
 
 
 def _tool(call: ToolCall, run: ToolRun) -> str:
@@ -275,19 +370,19 @@ def _in_task(done: Sequence[_Ran], begin: int, said: str) -> Iterable[Episode]:
         fixed = _fix(done, at)
         remedy = None if fixed is None else _remedy(done, at, fixed)
         if fixed is not None and remedy is not None:
-            related = [one for one in done[at:fixed] if _is_same_purpose(first, one)]
-            signatures = dict.fromkeys(one.signature for one in related if one.signature)
+            later = [one for one in done[at + 1 : fixed] if _is_same_purpose(first, one)]
             fix = done[remedy].call
             known = _bare(words_of(first.call)) | _bare(_WORD.findall(said))
             yield Episode(
-                tuple(signatures),
+                first.signature,
+                tuple(one.signature for one in later if one.signature),
                 first.call,
                 first.line,
                 fix,
                 said,
                 _borrowed(_bare(words_of(fix)) - known, done[:remedy]),
-                "\n".join(one.run.text for one in related if one.signature),
-                Signature(_tool(fix, done[remedy].run), _head(done[remedy]), _WORKED),
+                "\n".join(one.run.text for one in (first, *later) if one.signature),
+                _other_program(first, done[fixed]),
             )
         at = at + 1 if fixed is None else fixed
 
@@ -303,7 +398,7 @@ def _fix(done: Sequence[_Ran], at: int) -> int | None:
         is_repair = one.signature is None and is_edit(one.call) and not is_editing
         if is_repair and not _is_same_purpose(first, one):
             break
-        if one.signature is not None or not _is_same_tool(first, one):
+        if not _is_same_tool(first, one) or not _may_be_fix(first, one):
             continue
         if _only_looks(one) and not _only_looks(first):
             continue
@@ -311,6 +406,16 @@ def _fix(done: Sequence[_Ran], at: int) -> int | None:
             return later
         other = later if other is None else other
     return None if first.is_outside else other
+
+
+def _may_be_fix(first: _Ran, one: _Ran) -> bool:
+    """Whether a call worked; of a call that may not have failed, whether it is a variation of it
+    that certainly worked."""
+    if first.is_doubtful:
+        is_variation = not words_of(first.call).isdisjoint(words_of(one.call))
+        return one.signature is None and is_variation and _is_same_purpose(first, one)
+    refused = map(_refuses, _own_lines(one.run.text)[:1])
+    return one.signature is None or (one.is_doubtful and not any(refused))
 
 
 def _remedy(done: Sequence[_Ran], at: int, fixed: int) -> int | None:
@@ -329,6 +434,12 @@ def _remedy(done: Sequence[_Ran], at: int, fixed: int) -> int | None:
         ),
         None,
     )
+
+
+def _other_program(first: _Ran, last: _Ran) -> Signature | None:
+    """The signature of the call that worked, if it is of another program than the failed one."""
+    mine, theirs = (_head(one.call, one.run) for one in (first, last))
+    return None if mine == theirs else Signature(_tool(last.call, last.run), theirs, _WORKED)
 
 
 def _only_waits(first: _Ran, last: _Ran) -> bool:
@@ -365,6 +476,9 @@ def _same_call(one: ToolCall, other: ToolCall) -> bool:
 
 
 def _is_same_tool(one: _Ran, other: _Ran) -> bool:
+    """Whether two calls are of one tool, or a command names the file that was to be read."""
+    if one.run.kind is ToolKind.READ and other.run.kind is ToolKind.SHELL:
+        return any("/" in word for word in words_of(one.call) & words_of(other.call))
     if one.run.kind is ToolKind.OTHER:
         return one.call.name == other.call.name
     return one.run.kind is other.run.kind
@@ -387,6 +501,12 @@ def _head_words(one: _Ran) -> set[str]:
 
 def _only_looks(one: _Ran) -> bool:
     return one.run.kind is ToolKind.READ or _looks(one.run.command)
+
+
+def _shows_content(run: ToolRun) -> bool:
+    """Whether an output may be the content of a file, which may be about errors."""
+    is_comparison = CommandUse.COMPARE in command_uses(run.command)
+    return run.kind is ToolKind.READ or (_looks(run.command) and not is_comparison)
 
 
 def _looks(command: str) -> bool:

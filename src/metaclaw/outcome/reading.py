@@ -63,7 +63,7 @@ def command_uses(command: str) -> tuple[CommandUse, ...]:
 
 def split_commands(command: str) -> Iterator[list[str]]:
     """The first words of each program of a command line, without wrappers and `cd`."""
-    for piece in _SEPARATORS.split(command[:_MAX_CHARS]):
+    for piece in _SEPARATORS.split(_HEREDOC.sub(r"\3", command[:_MAX_CHARS])):
         words = piece.split(None, 12)
         while words and (words[0] in _WRAPPERS or _ASSIGNMENT.match(words[0])):
             words = words[1:] if words[0] != "timeout" else words[2:]
@@ -124,7 +124,17 @@ def tool_kind(name: str) -> ToolKind:
     return _KINDS.get(name.lower(), ToolKind.OTHER)
 
 
+def _kind_of(call: ToolCall) -> ToolKind:
+    """The kind of a call; code that only patches files is an edit."""
+    kind = tool_kind(call.name)
+    is_patch = "tools.apply_patch(" in call.arguments[:_MAX_CHARS]
+    if kind is ToolKind.SHELL and is_patch and not command_of(call):
+        return ToolKind.EDIT
+    return kind
+
+
 class _Arguments(msgspec.Struct):
+    input: str | None = None
     command: str | list[str] | None = None
     cmd: str | list[str] | None = None
     script: str | None = None
@@ -155,6 +165,17 @@ _shown = msgspec.json.Decoder(_Shown)
 _EMPTY = frozenset((b"null", b'""', b"[]", b"{}", b"false", b"0"))
 _FAILED_STATUS = frozenset(("error", "failed", "failure"))
 
+# JavaScript that calls tools, as the models of Codex write it, and the words before what it showed.
+_CODE_COMMAND = re.compile(
+    r"""\btools\.exec_command\(\s*\{[^{}]{0,200}?\bcmd["']?\s*:\s*(["'`])((?:\\.|(?!\1).)*)\1""",
+    re.S,
+)
+_CODE_HEAD = re.compile(r"Script (completed|failed)\n(?:Wall time [^\n]*\n)?Output:\n\s*")
+_ESCAPE = re.compile(r"\\(.)", re.S)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+_ACCOUNT_CODE = re.compile(r"\nExit Code: (-?\d{1,5})\n")
+_HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1([^\n]*)\n.*?(?:\n\s*\2(?=\s*(?:\n|$))|\Z)", re.S)
+
 _EXIT_AT_HEAD = re.compile(
     r"(?:^|\n)(?:Exit code:?|Process exited with code|Command failed with exit"
     r" code|<returncode>|Exit Code:) ?(-?\d{1,5})\b"
@@ -172,12 +193,22 @@ def command_of(call: ToolCall) -> str:
         arguments = _arguments.decode(call.arguments)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return ""
-    command = arguments.command or arguments.cmd or arguments.script or ""
+    command = (
+        arguments.command or arguments.cmd or arguments.script or _coded(arguments.input or "")
+    )
     if isinstance(command, list):
         command = (
             command[-1] if len(command) >= 3 and command[1].startswith("-") else " ".join(command)
         )
     return command
+
+
+def _coded(source: str) -> str:
+    """The commands that a script runs by `tools.exec_command`."""
+    found = _CODE_COMMAND.findall(source[:_MAX_CHARS])
+    return "\n".join(
+        _ESCAPE.sub(lambda one: _ESCAPED.get(one[1], one[1]), text) for _, text in found
+    )
 
 
 def ends_of(text: str) -> str:
@@ -206,15 +237,33 @@ class ToolRun:
 
 def read_result(result: ToolResult, call: ToolCall | None) -> ToolRun:
     whole = text_of(result.parts)
-    kind = tool_kind(call.name) if call else ToolKind.OTHER
+    kind = _kind_of(call) if call else ToolKind.OTHER
     command = command_of(call) if call and kind is ToolKind.SHELL else ""
     # A file that was read may be any JSON; a failed read is short.
+    reports_error = result.is_error
+    if kind is ToolKind.SHELL and (account := _account(whole)):
+        output, code = account
+        return ToolRun(kind, command, ends_of(output), code, _has_failed(code, False), False)
+    if head := _CODE_HEAD.match(whole):
+        whole, reports_error = whole[head.end() :], head[1] == "failed"
     shown = _decode(whole) if kind is not ToolKind.READ or len(whole) < _SHORT_CHARS else None
     if shown is not None:
-        return _read_object(shown, whole, result, kind, command)
+        return _read_object(shown, whole, reports_error, kind, command)
     exit_code = _exit_code(whole, kind)
-    failed = _has_failed(exit_code, result.is_error)
+    failed = _has_failed(exit_code, reports_error)
     return ToolRun(kind, command, ends_of(whole), exit_code, failed, False)
+
+
+def _account(text: str) -> tuple[str, int | None] | None:
+    """The output and the exit code of a command in Qwen Code's account of it."""
+    head, _, rest = text.partition("\nOutput: ")
+    output, found, end = rest.rpartition("\nError: ")
+    if not found or not head.startswith("Command: "):
+        return None
+    code = _ACCOUNT_CODE.search(end)
+    error = end.partition("\n")[0]
+    told = [one for one in (output, error) if one not in ("(empty)", "(none)")]
+    return "\n".join(told), int(code[1]) if code else None
 
 
 def _has_failed(exit_code: int | None, reports_error: bool) -> bool | None:
@@ -234,7 +283,7 @@ def _decode(text: str) -> _Shown | None:
 
 
 def _read_object(
-    shown: _Shown, whole: str, result: ToolResult, kind: ToolKind, command: str
+    shown: _Shown, whole: str, reports_error: bool, kind: ToolKind, command: str
 ) -> ToolRun:
     exit_code = next(
         (code for code in (shown.exit_code, shown.returncode) if code is not None), None
@@ -247,7 +296,7 @@ def _read_object(
     has_failed = (
         has_error or shown.success is False or shown.ok is False or shown.status in _FAILED_STATUS
     )
-    failed = _has_failed(exit_code, has_failed or result.is_error)
+    failed = _has_failed(exit_code, has_failed or reports_error)
     told = [shown.output, _error_text(shown.error), shown.exception_info]
     text = "\n".join(filter(None, told)) if shown.output is not None or told[1] else whole
     harmless = "not an error" in (shown.exit_code_meaning or "").lower()
@@ -397,7 +446,7 @@ class StepReading:
 
 def is_edit(call: ToolCall) -> bool:
     """Whether a call changes files."""
-    kind = tool_kind(call.name)
+    kind = _kind_of(call)
     return kind is ToolKind.EDIT or (
         kind is ToolKind.SHELL and _EDITS.search(command_of(call)[:_MAX_CHARS]) is not None
     )
@@ -470,7 +519,7 @@ _ERROR_HEAD = re.compile(
     r" (?:required|value)"
     r"|invalid (?:arguments|input|parameter|json)|could not find (?:the exact|a"
     r" match|oldstring|old_str)"
-    r"|no replacement was performed|apply_patch verification failed|patch rejected|enoent|file not"
+    r"|no replacement was performed|file \S{1,200} has not been read|apply_patch verification failed|patch rejected|enoent|file not"
     r" found|no such file"
     r"|file does not exist|unable to |cannot (?:find|read|open)|request failed|mcp error|execution"
     r" error|tool execution aborted"
@@ -575,6 +624,11 @@ def was_stopped(ran: ToolRun) -> InterpretedResult | None:
     if found := phrases.INTERRUPTED.find(text) or ("interrupted" if ran.exit_code == 130 else None):
         return InterpretedResult(ResultMeaning.STOPPED, found)
     return None
+
+
+def have_tests_passed(ran: ToolRun) -> bool:
+    """Whether the output is the account of tests that passed."""
+    return _NOT_PASSED.search(ran.text) is None and _PASSED.search(ran.text) is not None
 
 
 def have_tests_failed(ran: ToolRun) -> bool:

@@ -6,9 +6,10 @@ hosts, installing from elsewhere, force, permissions or credentials, is for the 
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 from metaclaw.domain.chat import ToolCall
@@ -28,6 +29,7 @@ _PLAIN_FILE = re.compile(
     r"[\w-]+\.(?:json|toml|ya?ml|mod|lock|xml|txt|md|cfg|ini|properties|sln|csproj|cabal|gradle)",
     re.I,
 )
+_NUMBER = re.compile(r"[\d.,:%-]+")
 _WORD = re.compile(r"[\w+./=:-]{2,}")
 # What turns something off, overrides it, or raises rights, in the words of flags and settings.
 _RISKY = re.compile(
@@ -87,11 +89,20 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
             return LessonReview(LessonRuling.ASK, f"only an output of a tool named {name}")
     if not _names_its_fix(line, episodes, said):
         return LessonReview(LessonRuling.REFUSE, "it names nothing of the call that worked")
-    if borrowed := sorted({word for episode in episodes for word in episode.borrowed}):
+    if borrowed := sorted({word for one in episodes for word in _proposed(one, line)}):
         return LessonReview(LessonRuling.ASK, f"an output of a tool had named {borrowed[0]} before")
     added = sorted({word for episode in episodes for word in _added(episode)})
     failed = "\n".join(call_text(episode.failed) for episode in episodes)
     return _review_risk(f"{line}\n{calls}", added, f"{said}\n{failed}", said)
+
+
+def _proposed(episode: Episode, line: str) -> Iterator[str]:
+    """The words of the fix that an output may have proposed. Numbers, and words of a file's content
+    or another text, which is no command, count only if the line names them."""
+    is_command = _command_of(episode.fix) is not None
+    for word in episode.borrowed:
+        if _stands_in(word, line) or (is_command and not _NUMBER.fullmatch(word)):
+            yield word
 
 
 def _review_risk(text: str, added: Sequence[str], known: str, said: str) -> LessonReview:
@@ -113,8 +124,8 @@ def _review_risk(text: str, added: Sequence[str], known: str, said: str) -> Less
 
 def _is_risky_for_git(word: str, text: str) -> bool:
     """Whether a word is git's short form of a commit without its hooks, or of a forced push."""
-    skips_hooks = "commit" in text and re.fullmatch(r"-[a-z]*n[a-z]*", word) is not None
-    return skips_hooks or ("push" in text and word.startswith("+"))
+    skips_hooks = re.fullmatch(r"-[a-z]*n[a-z]*", word) is not None
+    return (skips_hooks and "git commit" in text) or (word.startswith("+") and "git push" in text)
 
 
 def _stands_in(name: str, text: str) -> bool:
@@ -138,7 +149,22 @@ def _names_its_fix(line: str, episodes: Sequence[Episode], said: str) -> bool:
         return True
     if len(set(list_terms(line)) & set(list_terms(said))) >= _LEAST_SAID:
         return True
-    return any(mine & _words(" ".join(_added(one))) for one in episodes)
+    if any(mine & _words(" ".join(_added(one))) for one in episodes):
+        return True
+    # A common word is a word of the fix where it stands beside the same word as there.
+    return any(pair in f" {_plain(line)} " for one in episodes for pair in _pairs(one))
+
+
+def _pairs(episode: Episode) -> Iterator[str]:
+    """The words of the fix that the failed call has not, each with the word before it."""
+    words, added = call_text(episode.fix).split(), _added(episode)
+    for before, word in pairwise(words):
+        if word in added:
+            yield f" {_plain(before)} {_plain(word)} "
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("`", " ").replace(".", " ").replace(",", " ").lower().split())
 
 
 def _programs(episode: Episode) -> set[str]:
@@ -164,14 +190,29 @@ def _words(text: str) -> set[str]:
 
 def call_text(call: ToolCall) -> str:
     """What a call does: its command, or the values of its arguments."""
-    try:
-        arguments = json.loads(call.arguments)
-    except ValueError:
-        return call.arguments
+    command, arguments = _command_of(call), _arguments_of(call)
+    if command is not None or not isinstance(arguments, dict):
+        return command or str(arguments)
+    return " ".join(
+        # The key of a text would be taken for a part of its first word.
+        value if isinstance(value, str) and " " in value.strip() else f"{key}={value}"
+        for key, value in arguments.items()
+    )
+
+
+def _command_of(call: ToolCall) -> str | None:
+    arguments = _arguments_of(call)
     if not isinstance(arguments, dict):
-        return str(arguments)
+        return None
     for key in ("command", "cmd", "script"):
         if key in arguments:
             said = arguments[key]
             return " ".join(map(str, said)) if isinstance(said, list) else str(said)
-    return " ".join(f"{key}={value}" for key, value in arguments.items())
+    return None
+
+
+def _arguments_of(call: ToolCall) -> object:
+    try:
+        return json.loads(call.arguments)
+    except ValueError:
+        return call.arguments

@@ -150,7 +150,7 @@ class SqlEpisodes(Queries):
     ) -> list[LessonUse]:
         """The lessons among the skills in force, with their counts."""
         return [
-            LessonUse(skill, since, self.counts(skill.signatures, _scope_of(skill), since))
+            LessonUse(skill, since, self.count_of(skill, since))
             for skill in skills
             if isinstance(skill, Lesson)
             and (since := dates.get(skill.name, (None, None))[0]) is not None
@@ -161,6 +161,12 @@ class SqlEpisodes(Queries):
         query = select(func.count()).where(episodes.c.outcome == AVOIDED, episodes.c.at_us >= at)
         with self._database.reading("counting failures") as connection:
             return connection.execute(query).scalar_one()
+
+    def count_of(self, lesson: Lesson, at: datetime) -> FailureCount:
+        """How often the failure of a lesson came before this moment and since, where it applies."""
+        kind, _, who = (lesson.scope or "").partition(":")
+        scope = Scope(who if kind == "user" else None, lesson.workspace)
+        return self.counts(lesson.signatures, scope, at)
 
     def counts(self, signatures: Sequence[str], scope: Scope, at: datetime) -> FailureCount:
         """How often a failure came before this moment and since, with one person in one project."""
@@ -182,9 +188,3 @@ class SqlEpisodes(Queries):
         )
         (count,) = self._database.records("counting failures", query, FailureCount)
         return count
-
-
-def _scope_of(lesson: Lesson) -> Scope:
-    """The person and project of a lesson."""
-    kind, _, who = (lesson.scope or "").partition(":")
-    return Scope(who if kind == "user" else None, lesson.workspace)
