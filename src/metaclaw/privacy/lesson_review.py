@@ -19,6 +19,7 @@ from metaclaw.text import VERY_COMMON_WORDS, list_terms
 
 MOST_CHARS: Final = 240
 _LEAST_SAID: Final = 2  # terms of what the person said
+_MOST_COPIED: Final = 2  # words in a row from an output
 _QUOTED = re.compile(r"`([^`\n]+)`")
 _TECHNICAL = re.compile(
     r"(?<![\w/.+-])(?:-{1,2}[A-Za-z][\w-]*|\+[a-z][\w.-]*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
@@ -31,6 +32,7 @@ _PLAIN_FILE = re.compile(
 )
 _NUMBER = re.compile(r"[\d.,:%-]+")
 _WORD = re.compile(r"[\w+./=:-]{2,}")
+_PLAIN_WORD = re.compile(r"[^\W_]+")
 # What turns something off, overrides it, or raises rights, in the words of flags and settings.
 _RISKY = re.compile(
     r"(?<![a-z])(?:force\w*|hard|sudo|doas|chmod|chown|root|admin\w*|superuser|privileged|owner"
@@ -91,9 +93,27 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
         return LessonReview(LessonRuling.REFUSE, "it names nothing of the call that worked")
     if borrowed := sorted({word for one in episodes for word in _proposed(one, line)}):
         return LessonReview(LessonRuling.ASK, f"an output of a tool had named {borrowed[0]} before")
+    if copied := _copied(line, outputs, known):
+        return LessonReview(LessonRuling.ASK, f"an output of a tool had said “{copied}” before")
     added = sorted({word for episode in episodes for word in _added(episode)})
     failed = "\n".join(call_text(episode.failed) for episode in episodes)
     return _review_risk(f"{line}\n{calls}", added, f"{said}\n{failed}", said)
+
+
+def _copied(line: str, outputs: str, known: str) -> str:
+    """Words in a row that the line has from an output, and neither from a call nor the person: an
+    order in plain words would come in like this."""
+    said, brought = _in_a_row(known), _in_a_row(outputs)
+    words = _in_a_row(line).split()
+    for at in range(len(words) - _MOST_COPIED):
+        run = f" {' '.join(words[at : at + _MOST_COPIED + 1])} "
+        if run in brought and run not in said:
+            return run.strip()
+    return ""
+
+
+def _in_a_row(text: str) -> str:
+    return " ".join(("", *_PLAIN_WORD.findall(text.lower()), ""))
 
 
 def _proposed(episode: Episode, line: str) -> Iterator[str]:

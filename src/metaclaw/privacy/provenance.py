@@ -275,7 +275,8 @@ def _blocks(text: str) -> Iterator[tuple[int, int, PassageSource]]:
 
 
 def _machine_output(text: str) -> Iterator[tuple[int, int]]:
-    """Runs of lines that programs write, with the lines between them up to a blank line."""
+    """Runs of lines that programs write, with the indented lines between them. Any other line ends
+    a run: it may be the person's own."""
     start, end, weight, at, is_diff = -1, 0, 0, 0, False
     for line in (*text.splitlines(keepends=True), "\n"):
         if not line.strip():
@@ -288,6 +289,9 @@ def _machine_output(text: str) -> Iterator[tuple[int, int]]:
             is_diff = is_diff or _DIFF_HEAD.match(line) is not None
         elif start >= 0 and line[0] in (" \t+-" if is_diff else " \t"):
             end = at + len(line)
+        elif weight > 1:
+            yield start, end
+            start, weight, is_diff = -1, 0, False
         at += len(line)
 
 

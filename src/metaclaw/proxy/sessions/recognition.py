@@ -395,15 +395,18 @@ _MAX_READ_CHARS: Final = 64_000
 
 
 def words(client: AgentClient, text: str) -> str:
-    """The user's own words in a message, at most MAX_TASK_CHARS; empty if a program wrote all of
-    it.
+    """The user's own words in a message, of a long one its beginning and its end, together
+    MAX_TASK_CHARS; empty if a program wrote all of it.
     """
     if len(text) > _MAX_READ_CHARS:
         text = text[: _MAX_READ_CHARS - MAX_TASK_CHARS] + text[-MAX_TASK_CHARS:]
     text = client.words(text.strip()).strip()
     if "<" in text:
         text = without_machine_tags(text)
-    return "" if is_machine_text(text) or is_heartbeat(text) else text[:MAX_TASK_CHARS]
+    if is_machine_text(text) or is_heartbeat(text):
+        return ""
+    half = MAX_TASK_CHARS // 2
+    return text if len(text) <= MAX_TASK_CHARS else f"{text[: half - 1]}\n{text[-half:]}"
 
 
 def without_machine_tags(text: str) -> str:
