@@ -124,10 +124,11 @@ class ConfiguredProviders:
             return build_endpoint(provider)
         from metaclaw.engine import EmbeddedModel
 
-        engine = self._config.engine
+        engine, policy = self._config.engine, self._config.policy
         self.embedded = EmbeddedModel(
             self.model_folder,
             name=provider.name,
+            device="cpu" if policy is None else policy.device,
             convert=self._is_own_model,
             threads=engine.threads or None,
             slots=engine.max_batch,
