@@ -476,7 +476,8 @@ async def _first_tokens(folder: Path, options: argparse.Namespace, facts: Facts)
         facts["training_went_on"] = trainer.returncode is None
         trainer.terminate()
         lines = (await trainer.stdout.read()).splitlines()
-        facts["steps_beside_s"] = [json.loads(line).get("step_s") for line in lines]
+        whole = [line for line in lines if line.startswith(b"{") and line.endswith(b"}")]
+        facts["steps_beside_s"] = [json.loads(line).get("step_s") for line in whole]
     finally:
         await model.aclose()
 
