@@ -157,6 +157,26 @@ def test_both_decoders_draw_the_same(stranger: Path) -> None:
             assert mine.logprobs_T == pytest.approx(theirs.logprobs_T, abs=1e-4)
 
 
+def test_a_decoder_that_shares_the_trained_weights_draws_the_same(
+    stranger: Path, learner: Learner
+) -> None:
+    model = learner._model
+    sharing = Rollouts(
+        learner.shape,
+        model.fused(),
+        device="cpu",
+        dtype=torch.float32,
+        decode=lambda tokens: "",
+        static=True,
+        is_fused=True,
+    )
+    for size in (0.1, 0.3):
+        learner.adopt(_changed(learner, size))  # the shared weights change in place
+        one, other = (some.sample(_PROMPTS, Drawing(4, 10, seed=2)) for some in (learner, sharing))
+        for mine, theirs in zip(one, other, strict=True):
+            assert [drawn.tokens_T for drawn in mine] == [drawn.tokens_T for drawn in theirs]
+
+
 def test_rewarded_rollouts_become_likelier_and_the_others_less_so(learner: Learner) -> None:
     drawn = learner.sample(_PROMPTS, Drawing(3, 6, seed=4))
     data = _data(drawn)
