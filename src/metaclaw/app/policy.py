@@ -34,7 +34,7 @@ from metaclaw.schedule import (
 )
 from metaclaw.skills import SkillLibrary
 from metaclaw.store import Database, SqlLedger, SqlPolicies
-from metaclaw.train import (
+from metaclaw.training import (
     HostSettings,
     ModelHost,
     RemoteBackend,
@@ -46,7 +46,8 @@ from metaclaw.upstream import HttpEndpoint, PolicySlot
 
 if TYPE_CHECKING:
     from metaclaw.engine import Vocabulary
-    from metaclaw.learn import Learning, SlowLearning, Supervisor
+    from metaclaw.learn import Learning, Supervisor
+    from metaclaw.training import SlowLearning
 
 _ANSWER: Final = "an answer is being made"
 _SHUT: Final = "the window is shut"
@@ -162,7 +163,7 @@ class PolicyRuntime:
         self, learning: "Learning", database: Database, library: SkillLibrary
     ) -> "SlowLearning":
         """The slow loop, not started yet."""
-        from metaclaw.learn import SlowLearning
+        from metaclaw.training import SlowLearning
 
         return SlowLearning(
             self._config,
