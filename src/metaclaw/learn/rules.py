@@ -166,7 +166,7 @@ class RuleWriter:
             for rule in self._rules()
             if rule.scope in scopes
             and (rule.source is None or rule.source < spoken.turn)
-            and rule.is_for_workspace(spoken.scope.workspace)
+            and rule.is_for(spoken.scope)
         }
 
     async def apply(
