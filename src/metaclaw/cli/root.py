@@ -48,7 +48,6 @@ _COMMANDS: Final = {
         "agents": "agents",
         "config": "config",
         "key": "config",
-        "demo": "demo",
         "completion": "root",
     },
     "Upkeep": {"doctor": "checks", "store": "store"},
