@@ -118,10 +118,11 @@ class ConfiguredProviders:
             return build_endpoint(provider)
         from metaclaw.engine import EmbeddedModel
 
-        engine, place = self._config.engine, self.model_place
+        engine, policy, place = self._config.engine, self._config.policy, self.model_place
         self.embedded = EmbeddedModel(
             place.folder,
             name=provider.name,
+            device="cpu" if policy is None else policy.device,
             convert=place.convert,
             threads=engine.threads or None,
             slots=engine.max_batch,

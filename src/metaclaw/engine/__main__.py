@@ -38,7 +38,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), required=True)
+    parser.add_argument(
+        "--device", default="cpu", help="auto, cpu, cuda or one of several, as torch names it"
+    )
+    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), required=True)
     parser.add_argument(
         "--adapter",
         nargs=2,
@@ -55,6 +58,7 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
         require(name)
     import torch
 
+    from metaclaw.engine.checkpoint import choose_place
     from metaclaw.engine.serve import Engine
 
     torch.set_num_threads(options.threads)
@@ -64,7 +68,15 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
         ensure_model(options.folder, _reporter(pipe), gguf)
     pipe.send(frames.Progress("loading", 0.0))
     adapters = {int(version): Path(folder) for version, folder in options.adapter}
-    Engine(pipe, options.folder, options.slots, getattr(torch, options.dtype)).run(adapters)
+    device, dtype = choose_place(options.device, options.dtype)
+    try:
+        engine = Engine(pipe, options.folder, options.slots, getattr(torch, dtype), device)
+    except torch.OutOfMemoryError as error:
+        raise EngineError(
+            f"{device} has too little free memory to serve this model ({error}); serve it on the"
+            ' processor with policy.device = "cpu", or set engine.max_batch lower'
+        ) from error
+    engine.run(adapters)
 
 
 def _reporter(pipe: "Line") -> Progress:

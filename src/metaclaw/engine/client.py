@@ -221,7 +221,8 @@ class EmbeddedModel(HostedVersions):
         convert: bool | Path = True,
         threads: int | None = None,
         slots: int = 8,
-        dtype: str = "float32",
+        device: str = "cpu",
+        dtype: str = "auto",
         start_timeout_s: float = 120.0,
         busy: Callable[[bool], None] | None = None,
     ) -> None:
@@ -234,6 +235,8 @@ class EmbeddedModel(HostedVersions):
             str(self._threads),
             "--slots",
             str(slots),
+            "--device",
+            device,
             "--dtype",
             dtype,
         ]

@@ -80,6 +80,7 @@ def _lower_priority(nice: int) -> None:
 def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     for name in ("torch", "safetensors", "tokenizers"):
         require(name)
+    from metaclaw.engine.checkpoint import choose_place
     from metaclaw.engine.training.learner import Learner
     from metaclaw.engine.training.process import Trainer
 
@@ -88,7 +89,7 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
         gguf = Path(options.convert) if options.convert else None
         ensure_model(options.folder, lambda share: pipe.send(frames.Preparing(share)), gguf)
     model = _fingerprint(options.folder)
-    device, dtype = _place(options.device, options.dtype)
+    device, dtype = choose_place(options.device, options.dtype)
     pipe.send(frames.TrainerReady(device, dtype))
 
     def make(rank: int, seed: int) -> Learner:
@@ -102,16 +103,6 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
         )
 
     Trainer(make, model, str(options.folder)).serve(pipe)
-
-
-def _place(device: str, dtype: str) -> tuple[str, str]:
-    import torch
-
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if dtype == "auto":
-        dtype = "float32" if device == "cpu" else "bfloat16"
-    return device, dtype
 
 
 def _fingerprint(folder: Path) -> str:
