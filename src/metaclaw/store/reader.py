@@ -319,7 +319,7 @@ class LedgerReader(Queries):
         )
         order = sessions.c.last_us.desc(), sessions.c.id.desc()
         query = (
-            select(sessions, turns.c.id.label("turn"), *turns.c["head", "segment"])
+            select(sessions, turns.c.id.label("turn"), *turns.c["head", "segment", "channel"])
             .select_from(sessions)
             .join(turns, turns.c.seq == last)
             .where(sessions.c.ended_us.is_(None), sessions.c.last_us >= since)
