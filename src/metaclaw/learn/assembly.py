@@ -271,6 +271,7 @@ class Learning:
             teams=self._teams,
             checks=self.checks,
             on_failure=self.wake_fast_loop,
+            has_channel=self.reader.has_channel,
             now=self._clock.now,
         )
         return Listening(
