@@ -527,7 +527,8 @@ async def test_a_message_that_no_model_understood_is_read_by_another_or_after_a_
     meanings: dict[str, object] = {"tabs": {"items": [item("Indent with tabs")]}}
     learning.restart()
     await learning.listen()
-    assert learning.listening.facts["unread"] == 2
+    waiting: object = learning.listening.facts["unread"]
+    assert waiting == 2
     learning.listener = Speaker("world/other", Script(meanings))
     for _ in range(2):
         await learning.listen()
