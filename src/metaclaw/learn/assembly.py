@@ -150,7 +150,13 @@ class Learning:
         self.rule_judge = RuleJudge(self.judge_for, self._may_judge, self.redact)
         self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
-        review = SafetyReview(self.recorded.step, library, self.redactor, self.recorded.session_of)
+        review = SafetyReview(
+            self.recorded.step,
+            library,
+            self.redactor,
+            self.recorded.session_of,
+            self.generations.retired,
+        )
         self.admission = CandidateAdmission(
             gate=Gate(GateMode(config.skills.gate), [review]),
             library=library,
@@ -265,6 +271,7 @@ class Learning:
             teams=self._teams,
             checks=self.checks,
             on_failure=self.wake_fast_loop,
+            has_channel=self.reader.has_channel,
             now=self._clock.now,
         )
         return Listening(
