@@ -155,7 +155,7 @@ class ProgramParts:
                 home=self._home,
                 ledger=self.ledger,
                 embedded=self.embedded,
-                model_folder=configured.model_folder,
+                model=configured.model_place,
                 providers=configured.over_http,
             )
         except PluginError as error:

@@ -37,6 +37,7 @@ from metaclaw.learn.stated_rules import (
     SpokenMessage,
 )
 from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import LISTENED
 from metaclaw.privacy import hidden_text, new_capabilities, own_words
 from metaclaw.skills import (
     CORRECTION_READ,
@@ -54,8 +55,6 @@ from metaclaw.text import sentence_terms
 
 log = logging.getLogger(__name__)
 
-LISTENED: Final = "what a person said"
-"""The kind of the attempts that the listening loop begins."""
 NOT_READ: Final = (
     "nothing was taken back: no model reads your messages (the embedded model cannot), so only sure"
     " phrases add rules. Use metaclaw undo, or metaclaw rules remove NAME; or set listen.provider"
@@ -198,11 +197,10 @@ class RuleWriter:
                 turns.insert(0, spoken.answered)
             number = attempt
             if number is None and not sure:
-                generation = self.library.view.generation
-                number = await claim_turns(self.candidates, LISTENED, generation, turns)
+                number = await self._claim(turns)
                 if number is None and len(turns) > 1:
                     turns = turns[-1:]
-                    number = await claim_turns(self.candidates, LISTENED, generation, turns)
+                    number = await self._claim(turns)
                 if number is None:
                     return  # applied before, or forgotten, or older than a revert
             is_kept = [await self._publish(spoken, one, turns, written_by) for one in lessons]
@@ -221,6 +219,13 @@ class RuleWriter:
             for lesson in lessons if is_correction else ():
                 if isinstance(lesson.put, Rule) and not lesson.question:
                     self.checks.note_broken(lesson.put.name)
+
+    async def claim(self, spoken: SpokenMessage) -> int | None:
+        """Begin the attempt of a message that is to be applied later."""
+        return await self._claim([spoken.turn])
+
+    async def _claim(self, turns: Sequence[TurnId]) -> int | None:
+        return await claim_turns(self.candidates, LISTENED, self.library.view.generation, turns)
 
     async def announce_unread(self, spoken: SpokenMessage) -> None:
         """Announce that a message takes a rule back, and that no model could tell which."""
