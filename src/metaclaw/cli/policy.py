@@ -135,8 +135,8 @@ def _proof(report: Facts) -> Iterator[tuple[str, object]]:
         yield "golden set", f"{before:.1%} → {after:.1%}"
     for habit in report["habits"]:
         yield (
-            "without the rule",
-            f"{habit['rule']} is broken by {habit['after']:.0f} of 100 answers, before by"
+            "habit",
+            f"without it in the prompt, {habit['rule']} is broken by {habit['after']:.0f} of 100 answers, before by"
             f" {habit['before']:.0f}",
         )
     if report["kl"] is not None:
