@@ -16,6 +16,7 @@ from metaclaw.errors import WireError
 from metaclaw.learn import RecordedSteps, UnplayableError, sent_request
 from metaclaw.store import LedgerReader, SqlBatches, TrainingBatch
 from metaclaw.training.curriculum import is_held_out
+from metaclaw.training.held_calls import RecordedAnswer, preference_of
 
 _MOST_COUNTED: Final = 2_000
 NOTHING_SCORES: Final = "nothing can score its answers (no check, no judge, no verdict)"
@@ -53,7 +54,7 @@ class TrainingTurn:
     scored.
 
     `hinted` is the same prompt with a hint in it, where there is one. `max_tokens` is the longest
-    answer the client asked for, where it said."""
+    answer the client asked for, where it said. `preference` are a refused and an accepted answer."""
 
     id: TurnId
     prompt: tuple[int, ...]
@@ -61,6 +62,7 @@ class TrainingTurn:
     key: str
     hinted: tuple[int, ...] | None = None
     max_tokens: int | None = None
+    preference: tuple[RecordedAnswer, ...] = ()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -223,6 +225,7 @@ class QueryTurns:
             key,
             self.hint(recorded.turn, step),
             _max_tokens(recorded.turn),
+            preference_of(recorded.turn),
         )
 
 
