@@ -54,7 +54,8 @@ class Comparison:
 class GateReport:
     """Why a candidate may serve, or may not. `golden_serving` and `golden_candidate` are the shares
     of the golden set that each answers correctly. `lost_abilities` says that the golden set is the
-    only reason against the candidate."""
+    only reason against the candidate. `drawn_by` says which server drew the answers it learned from,
+    and how far that was from the trainer."""
 
     is_passed: bool
     reasons: tuple[str, ...]
@@ -64,6 +65,7 @@ class GateReport:
     kl: float | None = None
     judge: str | None = None
     lost_abilities: bool = False
+    drawn_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from metaclaw.training.advantages import ScoredGroup, group_advantages
-from metaclaw.training.backends.blocking_calls import (
-    ServerReach,
-    ServerReply,
-    bounded,
-    gather_all,
-    run_in_thread,
-)
+from metaclaw.training.backends.calls import ServiceCalls, gather_all
 from metaclaw.training.backends.remote import RemoteBackend
 from metaclaw.training.backends.sdk import (
     EXPIRY_S,
@@ -52,14 +46,18 @@ from metaclaw.training.golden import (
     golden_items,
     read_answer,
 )
-from metaclaw.training.hosts.lora_servers import (
-    AdminClient,
+from metaclaw.training.hosts.adapter_server import (
+    AdapterHost,
+    AdapterServer,
     HostSettings,
-    LoadingHost,
     ModelHost,
+    ServerReply,
+    token_host,
     version_name,
 )
-from metaclaw.training.hosts.sampler_model import SamplerModel
+from metaclaw.training.hosts.run_sampler import PausedServer
+from metaclaw.training.hosts.service_host import ServiceHost
+from metaclaw.training.hosts.token_model import TokenModel, TokenPiece
 from metaclaw.training.live import Baseline, shown_worse
 
 if TYPE_CHECKING:
