@@ -18,6 +18,7 @@ from metaclaw.engine import (
     EmbeddedModel,
     EmbeddedTrainer,
     FolderTokeniser,
+    ModelPlace,
     TrainingPause,
     is_complete_adapter,
 )
@@ -92,7 +93,7 @@ class PolicyRuntime:
         home: Path,
         ledger: SqlLedger,
         embedded: EmbeddedModel | None,
-        model_folder: Path,
+        model: ModelPlace,
         providers: Mapping[str, HttpEndpoint],
     ) -> None:
         self._config = config
@@ -110,7 +111,7 @@ class PolicyRuntime:
             self._folder,
             self.training_pause,
             embedded,
-            model_folder,
+            model,
             providers,
             self._in_use,
         )
@@ -238,7 +239,7 @@ class PolicyEnvironment:
     folder: Path
     training_pause: TrainingPause
     embedded: EmbeddedModel | None
-    model_folder: Path
+    model: ModelPlace
     providers: Mapping[str, HttpEndpoint]
     in_use: Callable[[], frozenset[int]]
 
@@ -265,16 +266,16 @@ def build_parts(config: Config, policy: PolicyConfig, around: PolicyEnvironment)
 
 def _embedded(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
     trainer = EmbeddedTrainer(
-        around.model_folder,
+        around.model.folder,
         around.folder,
         training_pause=around.training_pause,
-        convert=policy.base_model is None,
+        convert=around.model.convert,
         threads=config.engine.threads or None,
         device=policy.device,
         nice=_NICE,
         release_memory_after_s=_RELEASE_MEMORY_AFTER_S,
     )
-    tokeniser = FolderTokeniser(around.model_folder)
+    tokeniser = FolderTokeniser(around.model.folder)
     if policy.serve != "backend":
         return _served_elsewhere(config, policy, around, trainer, tokeniser)
     if around.embedded is None:
@@ -299,7 +300,7 @@ def _served_elsewhere(
     def vocabulary() -> "Vocabulary":
         from metaclaw.engine import Vocabulary
 
-        return Vocabulary(policy.tokenizer or around.model_folder)
+        return Vocabulary(policy.tokenizer or around.model.folder)
 
     provider = around.providers[named.name].at_root()
     settings = HostSettings(provider, base, around.in_use, vocabulary)

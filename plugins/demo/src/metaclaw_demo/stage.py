@@ -14,12 +14,22 @@ from pathlib import Path
 
 import click
 
-from metaclaw.cli.agents import first_model
-from metaclaw.cli.client import ApiClient, Facts, Fields, message_in, parsed
-from metaclaw.cli.home import prepared
-from metaclaw.cli.lifecycle import launch, stop_proxy
-from metaclaw.cli.output import duration, echo, short, show_progress
-from metaclaw.errors import MetaClawError
+from metaclaw.plugin import (
+    ApiClient,
+    Facts,
+    Fields,
+    MetaClawError,
+    duration,
+    echo,
+    first_model,
+    launch,
+    message_in,
+    parsed,
+    prepared,
+    short,
+    show_progress,
+    stop_proxy,
+)
 
 _START_S = 600.0
 _ANSWER_S = 300.0

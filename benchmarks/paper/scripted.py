@@ -29,6 +29,10 @@ class ScriptedModel(RuleJudge):
         self._known = {bare(item.round.question): item for item in items}
         self._written: set[str] = set()
 
+    def forget(self) -> None:
+        """Write every rule once more."""
+        self._written.clear()
+
     def answer(self, prompt: Prompt) -> Thought:
         """What it says in the role it is asked in."""
         if prompt.purpose is not Purpose.EVOLVE:

@@ -9,19 +9,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+import tomlkit
 
-from metaclaw.cli.output import show_progress
-from metaclaw.errors import ConfigError, MetaClawError
-
-if TYPE_CHECKING:
-    from metaclaw.config import Config, ProviderConfig
-
-
-from metaclaw.cli.demo_stage import DemoHome, DemoReply, Stage, running, show_reply
-from metaclaw.cli.demo_training import act_two
+from metaclaw.plugin import (
+    Config,
+    ConfigError,
+    MetaClawError,
+    ProviderConfig,
+    load_config,
+    show_progress,
+)
+from metaclaw_demo.stage import DemoHome, DemoReply, Stage, running, show_reply
+from metaclaw_demo.training import act_two
 
 _NOTED_WITHIN_S = 30.0
 _TOKENS = 40
@@ -190,7 +191,7 @@ def _act_one(stage: Stage, *, is_embedded: bool) -> None:
             bool(noted),
         )
         if not noted:
-            stage.say(why_not_noted(correction, has_provider=bool(providers)))
+            stage.say(why_not_noted(has_provider=bool(providers)))
         stage.say("The same question again, in a new conversation:")
         after = proxy.ask(question, temperature=temperature, max_tokens=_TOKENS)
         show_reply(after)
@@ -258,19 +259,16 @@ def _await_rules(proxy: DemoHome, known: set[str]) -> dict[str, str]:
     return {}
 
 
-def why_not_noted(correction: str, *, has_provider: bool) -> str:
+def why_not_noted(*, has_provider: bool) -> str:
     """Explain why the correction gave no rule."""
-    from metaclaw.text import begins_with_rule
-
     if has_provider:
         return (
             f"The model that reads your messages gave no rule within {_NOTED_WITHIN_S:g} s: it"
             " found none, or did not answer."
         )
-    if begins_with_rule(correction):
-        return f"It was not noted within {_NOTED_WITHIN_S:g} s; this machine may be busy."
     return (
-        "Only sure phrases are understood without a provider: begin with “From now on” or “Always”."
+        f"It was not noted within {_NOTED_WITHIN_S:g} s. Only sure phrases are understood without a"
+        " provider: begin with “From now on” or “Always”."
     )
 
 
@@ -278,11 +276,7 @@ def usable_providers(stage: Stage) -> str:
     """The configured providers that need no credentials of the caller, as TOML. Prints which cannot
     be used, and why.
     """
-    import tomlkit
-
-    from metaclaw.config import load
-
-    home, config = stage.home, load(stage.home)
+    home, config = stage.home, load_config(stage.home)
     hosted = [
         one
         for one in config.providers
@@ -303,7 +297,7 @@ def usable_providers(stage: Stage) -> str:
     return tomlkit.dumps({"providers": entries, **kept}) if entries else ""
 
 
-def _missing_key(config: "Config", provider: "ProviderConfig") -> str | None:
+def _missing_key(config: Config, provider: ProviderConfig) -> str | None:
     """Why the provider's key cannot be used here; None if it can, or if the provider needs none."""
     if provider.api_key is None:
         return None

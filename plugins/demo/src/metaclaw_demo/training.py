@@ -7,10 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metaclaw.cli.client import Facts
-from metaclaw.cli.demo_stage import DemoHome, DemoReply, Stage, running, show_reply
-from metaclaw.cli.output import bar, duration, short, show_progress
 from metaclaw.domain.status import LoopState
+from metaclaw.plugin import Facts, bar, duration, short, show_progress
+from metaclaw_demo.stage import DemoHome, DemoReply, Stage, running, show_reply
 
 _TRAINING = (LoopState.TRAINING, LoopState.CHOOSING)
 _NAME = "document-metadata"

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.cli.demo import usable_providers, why_not_noted
-from metaclaw.cli.demo_stage import Stage
-from metaclaw.cli.demo_training import (
+from metaclaw.domain.chat import Json
+from metaclaw.domain.check import ProgramCheck
+from metaclaw.skills import parse_check, parse_skill
+from metaclaw_demo.command import usable_providers, why_not_noted
+from metaclaw_demo.stage import Stage
+from metaclaw_demo.training import (
     SKILL,
     Question,
     new_questions,
     state_in_words,
     work_questions,
 )
-from metaclaw.domain.chat import Json
-from metaclaw.domain.check import ProgramCheck
-from metaclaw.skills import parse_check, parse_skill
 
 
 def grade(question: Question, said: str) -> float:
@@ -121,6 +121,5 @@ def test_a_provider_whose_key_is_not_there_is_named_and_the_embedded_model_steps
 
 def test_the_hint_about_sure_phrases_is_for_those_who_need_it() -> None:
     hint = "Only sure phrases"
-    assert hint in why_not_noted("I would rather have short answers", has_provider=False)
-    assert hint not in why_not_noted("From now on, answer in French.", has_provider=False)
-    assert hint not in why_not_noted("I would rather have short answers", has_provider=True)
+    assert hint in why_not_noted(has_provider=False)
+    assert hint not in why_not_noted(has_provider=True)
