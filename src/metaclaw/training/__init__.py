@@ -8,13 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from metaclaw.training.advantages import ScoredGroup, group_advantages
-from metaclaw.training.backends.calls import ServiceCalls, gather_all
+from metaclaw.training.backends.calls import ServiceCalls, gather_all, run_in_thread
 from metaclaw.training.backends.remote import RemoteBackend
 from metaclaw.training.backends.sdk import (
     EXPIRY_S,
     SdkTypes,
     Waits,
-    load_tinker,
     make_adam,
     make_datum,
     make_sampling,
@@ -30,7 +29,6 @@ from metaclaw.training.backends.service import (
     ServiceSettings,
     Trainee,
 )
-from metaclaw.training.backends.tinker import TinkerService
 from metaclaw.training.degeneration import HeldOutAnswer, is_degenerate
 from metaclaw.training.gate import (
     AnswerPair,

@@ -16,10 +16,10 @@ from metaclaw.training.backends.remote import RemoteBackend
 from metaclaw.training.backends.sdk import Waits
 from metaclaw.training.hosts.service_host import ServiceHost
 from metaclaw.training.hosts.token_model import TokenModel
+from plugins.tinker.tests.conftest import tinker_backend
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, datum, draw_one, step, total
 from tests.support.relay import Relay
 from tests.support.skyrl import SkyRL
-from tests.training.backends.conftest import tinker_backend
 
 pytestmark = pytest.mark.anyio
 needs_sdk = pytest.mark.of_target("test-tinker", importlib.util.find_spec("tinker") is not None)

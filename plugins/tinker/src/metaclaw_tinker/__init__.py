@@ -1,5 +1,5 @@
-"""Tinker's API through its SDK: Tinker's cloud, MinT, and self-hosted SkyRL
-(backends.service.Service).
+"""Tinker's API through its SDK: the entry points `tinker` (Tinker's cloud, and self-hosted SkyRL) and
+`mint` of `metaclaw.training_services`.
 
 Servers are told apart by the names they give to models: Tinker's contain `:train:`. SkyRL's JAX
 engine averages losses, does not clip gradients, and holds one set of weights for each model: a
@@ -18,32 +18,35 @@ import msgspec
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam
 from metaclaw.errors import TrainingError
-from metaclaw.training.backends.calls import ServiceCalls, run_in_thread
-from metaclaw.training.backends.sdk import (
+from metaclaw.training import (
     EXPIRY_S,
+    DrawnSequence,
+    Objective,
+    Reduction,
+    Row,
+    SampleRequest,
+    ServiceCalls,
+    ServiceSampler,
+    ServiceSettings,
+    Waits,
+    make_adam,
+    make_datum,
+    make_sampling,
+    run_in_thread,
+)
+from metaclaw_tinker.sdk import (
     Saved,
     TinkerPending,
     TinkerSamplingClient,
     TinkerSdk,
     TinkerServiceClient,
     TinkerTrainingClient,
-    Waits,
     end_session,
     load_tinker,
-    make_adam,
-    make_datum,
-    make_sampling,
     retryable_error,
 )
-from metaclaw.training.backends.service import (
-    DrawnSequence,
-    Objective,
-    Reduction,
-    Row,
-    SampleRequest,
-    ServiceSampler,
-    ServiceSettings,
-)
+
+__version__ = "0.1.0"
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +59,13 @@ _NO_KEY = "tml-none"
 def connect(settings: ServiceSettings) -> "TinkerService":
     """Tinker's cloud, or a server with its API at `base_url`."""
     return TinkerService(load_tinker("tinker"), settings)
+
+
+def connect_mint(settings: ServiceSettings) -> "TinkerService":
+    """MinT's cloud, or a server with its API at `base_url`. Its SDK (`mindlab-toolkit`) includes an
+    older version of Tinker's.
+    """
+    return TinkerService(load_tinker("mint"), settings, name="mint")
 
 
 class TinkerService:
