@@ -19,7 +19,11 @@ AGENTS: Final = "metaclaw.agents"
 _OURS: Final = {
     COMMANDS: {"bench": "bench", "demo": "plugins/demo"},
     CALENDARS: {"caldav": "plugins/caldav", "google": "plugins/google_calendar"},
-    TRAINING_SERVICES: {"mint": "plugins/mint", "weaver": "plugins/weaver"},
+    TRAINING_SERVICES: {
+        "mint": "plugins/tinker",
+        "tinker": "plugins/tinker",
+        "weaver": "plugins/weaver",
+    },
     MODEL_HOSTS: {"sglang": "plugins/sglang"},
     AGENTS: dict.fromkeys(
         ("aider", "copaw", "ironclaw", "nanoclaw", "nemoclaw", "picoclaw", "zeroclaw"),

@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from metaclaw.app.model_server import find_server
     from metaclaw.app.offline import answer_offline
     from metaclaw.app.providers import build_endpoint
     from metaclaw.app.ready import ReadyProxy
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 _LOADED_ON_USE = {
     "answer_offline": "offline",
     "build_endpoint": "providers",
+    "find_server": "model_server",
     "ReadyProxy": "ready",
     "run": "serving",
 }

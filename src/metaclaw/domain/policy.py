@@ -65,7 +65,9 @@ class Habit:
 class GateReport:
     """Why a candidate may serve, or may not. `golden_serving` and `golden_candidate` are the shares
     of the golden set that each answers correctly. `lost_abilities` says that the golden set is the
-    only reason against the candidate; `habits` tells of rules that were taken out of the prompt."""
+    only reason against the candidate; `habits` tells of rules that were taken out of the prompt.
+    `drawn_by` says which server drew the answers it learned from, and how far that was from the
+    trainer."""
 
     is_passed: bool
     reasons: tuple[str, ...]
@@ -76,6 +78,7 @@ class GateReport:
     judge: str | None = None
     lost_abilities: bool = False
     habits: tuple[Habit, ...] = ()
+    drawn_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

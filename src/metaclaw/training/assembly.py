@@ -35,6 +35,7 @@ from metaclaw.training.extra_prompts import RehearsalSize
 from metaclaw.training.gate import GateThresholds
 from metaclaw.training.golden import GoldenItem, GoldenThresholds, golden_items
 from metaclaw.training.habits import HabitTest
+from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.live import LiveThresholds
 from metaclaw.training.loop import LoopThresholds, SlowLoop, Starvation
 from metaclaw.training.progress import Phase
@@ -132,6 +133,7 @@ class SlowLearning:
         open_window: Callable[[str], None],
         folder: Path,
         settings: TrainingSettings | None = None,
+        server: RolloutServer | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -143,6 +145,7 @@ class SlowLearning:
         self._windows = windows
         self._open_window = open_window
         self._folder = folder
+        self._server = server
         self.settings = settings or configured_settings(policy, backend, tokeniser)
         self.policies, self.batches = SqlPolicies(database), SqlBatches(database)
         self._teams, self._compliance = SqlTeams(database), SqlCompliance(database)
@@ -259,6 +262,7 @@ class SlowLearning:
             tell=lambda text: self._learning.announce("notice", {"text": text}),
             draw_seed=self.settings.draw_seed,
             retry_s=self.settings.retry_s,
+            server=self._server,
         )
 
     def begin(self, supervisor: Supervisor) -> None:
@@ -365,6 +369,7 @@ class SlowLearning:
         told = (
             self.slow.trouble,
             self.slow.notice,
+            None if self.slow.tally is None else self.slow.tally.notice,
             self._starvation.warning(self.slow.state),
             self.watch.notice,
         )

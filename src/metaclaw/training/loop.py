@@ -33,6 +33,7 @@ from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 from metaclaw.training.absorption import AbsorbedSkills, AbsorptionTest
 from metaclaw.training.derived_prompts import Examples, Variations
 from metaclaw.training.habits import HabitTest
+from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.journal import DriftError, Journal, StaleError, keep_curve
 from metaclaw.training.progress import RunSize
 from metaclaw.training.proof import Proof
@@ -96,7 +97,7 @@ class CandidateScale:
 class SlowLoop:
     """Trains. `judge` names who scores where no check does, for the report; `tell` publishes what a
     person should know; `draw_seed` gives each run its seed; `folder` is where the pieces of runs
-    lie.
+    lie. `server`, if there is one, draws the rollouts of runs.
     """
 
     turns: QueryTurns
@@ -122,6 +123,7 @@ class SlowLoop:
     tell: Callable[[str], Awaitable[None]]
     draw_seed: Callable[[], int]
     retry_s: float
+    server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
         self._told: str | None = None
@@ -231,6 +233,7 @@ class SlowLoop:
             find_demonstrations=self.examples.of,
             varied=await run_sync(self.variations.of, turns, batch.seed),
             broken_share=self.broken_share,
+            server=self.server,
         )
         self.state, self.tally = LoopState.TRAINING, run.tally
         if not turns:
@@ -244,6 +247,7 @@ class SlowLoop:
                 base=self.base,
                 batch=batch.number,
                 steps=run.tally.moved,
+                note=run.drawn_by(),
                 # It learned from prompts without them, and is proven on such.
                 absorbed=() if parent is None else self.versions.absorbed_still(parent),
             )
@@ -339,6 +343,7 @@ class SlowLoop:
                     f"with {scale:.0%} of its change: more of it cost general abilities",
                 ),
             )
+        report = replace(report, drawn_by=candidate.note or None)
         reason = "; ".join(report.reasons)
         if not await self._is_undecided(candidate):
             log.info("a_person_decided version=%d the_gate_says=%s", candidate.number, reason)

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from metaclaw.errors import BackendDownError, TrainingError
-from metaclaw.training.backends.blocking_calls import (
+from metaclaw.training.backends.calls import (
     ServerReach,
-    bounded,
+    ServiceCalls,
     gather_all,
     run_in_thread,
 )
@@ -18,29 +18,37 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_what_a_thread_gives_or_raises_comes_back() -> None:
-    assert await run_in_thread(lambda: threading.current_thread().daemon, 5.0)
+    assert await run_in_thread(lambda: threading.current_thread().daemon)
     with pytest.raises(ZeroDivisionError):
-        await run_in_thread(lambda: 1 // 0, 5.0)
+        await run_in_thread(lambda: 1 // 0)
 
 
 async def test_a_thread_that_never_ends_is_left_behind() -> None:
     end = threading.Event()
     with pytest.raises(TimeoutError):
-        await run_in_thread(end.wait, 0.05)
+        async with asyncio.timeout(0.05):
+            await run_in_thread(end.wait)
     end.set()
 
 
+def calls(*foreign: type[Exception]) -> ServiceCalls:
+    return ServiceCalls("service", None, foreign)
+
+
 async def test_foreign_errors_and_long_waits_become_training_errors() -> None:
-    with pytest.raises(TrainingError, match="asking: who are you") as caught:
-        async with bounded("asking", 5.0, (KeyError, ValueError)):
-            raise ValueError("who are you")
+    async def fail(error: Exception) -> None:
+        raise error
+
+    with pytest.raises(TrainingError, match="service: asking: who are you") as caught:
+        await calls(KeyError, ValueError).wait(
+            "asking", 5.0, lambda: fail(ValueError("who are you"))
+        )
     assert isinstance(caught.value.__cause__, ValueError)
     with pytest.raises(TrainingError, match=r"no answer within 0\.01 s"):
-        async with bounded("asking", 0.01, (OSError,)):
-            await asyncio.Event().wait()
+        await calls(OSError).wait("asking", 0.01, asyncio.Event().wait)
     with pytest.raises(KeyError):
-        async with bounded("asking", 5.0, (ValueError,)):
-            raise KeyError("ours")
+        await calls(ValueError).wait("asking", 5.0, lambda: fail(KeyError("ours")))
+    assert await calls().run("asking", 5.0, lambda: 7) == 7
 
 
 async def test_when_one_of_many_fails_the_others_are_cancelled() -> None:

@@ -14,11 +14,12 @@ from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.ports import RunPlan
 from metaclaw.training.backends.remote import RemoteBackend
 from metaclaw.training.backends.sdk import Waits
-from metaclaw.training.hosts.sampler_model import SamplerModel
+from metaclaw.training.hosts.service_host import ServiceHost
+from metaclaw.training.hosts.token_model import TokenModel
+from plugins.tinker.tests.conftest import tinker_backend
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, datum, draw_one, step, total
 from tests.support.relay import Relay
 from tests.support.skyrl import SkyRL
-from tests.training.backends.conftest import tinker_backend
 
 pytestmark = pytest.mark.anyio
 needs_sdk = pytest.mark.of_target("test-tinker", importlib.util.find_spec("tinker") is not None)
@@ -46,8 +47,9 @@ async def test_a_trained_version_is_served_with_exact_tokens(
     for _ in range(2):
         await step(backend, [datum(rollout, 1.0)])
     kept = await backend.keep("version 1")
-    model = SamplerModel(backend, Vocabulary(server.model), "tiny")
-    await model.load(1, kept)
+    host = ServiceHost(backend, PROMPTS[0])
+    model = TokenModel(host, lambda: Vocabulary(server.model), "tiny")
+    await host.load(1, kept)
     answers = {}
     for version in (0, 1):
         [end] = [delta async for delta in model.generate(HELLO, version) if isinstance(delta, End)]
@@ -57,7 +59,7 @@ async def test_a_trained_version_is_served_with_exact_tokens(
     assert scores == pytest.approx(answers[1].logprobs, abs=2e-3)
     [others] = await backend.score_base([(answers[1].prompt_ids, answers[1].sampled_ids)])
     assert others != pytest.approx(answers[1].logprobs, abs=2e-3)
-    await model.unload(1)
+    await host.unload(1)
     await backend.aclose()
 
 
@@ -72,7 +74,7 @@ async def test_places_on_the_server_are_given_back(
     for number in range(4):
         await backend.open(plan(tmp_path, str(number)))
         assert len(await backend.sample(PROMPTS, DRAWING, kept)) == len(PROMPTS)
-        await backend.release(kept)
+        await backend.discard(kept)
     await backend.aclose()
 
 
@@ -111,7 +113,7 @@ async def test_a_server_that_is_not_there_costs_a_served_request_no_more_than_a_
     gone = Relay("http://127.0.0.1:9").start()
     gone.cut()
     backend = make(tiny_model, gone.url)
-    model = SamplerModel(backend, Vocabulary(tiny_model), "tiny")
+    model = TokenModel(ServiceHost(backend, PROMPTS[0]), lambda: Vocabulary(tiny_model), "tiny")
     began = time.monotonic()
     with pytest.raises(UpstreamError) as caught:
         await anext(model.generate(HELLO))

@@ -1,13 +1,15 @@
-"""Requests and replies in tokens: a request becomes tokens, and drawn tokens become deltas of text
-and tool calls.
-"""
+"""A model whose answers are drawn in tokens: requests become tokens, and drawn tokens become deltas
+of text and tool calls. The tokens come from a server or a training service (TokenSource)."""
 
 import asyncio
 import secrets
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 from metaclaw.domain.chat import (
+    Begin,
     ChatRequest,
     Delta,
     End,
@@ -17,14 +19,114 @@ from metaclaw.domain.chat import (
     TokenLogprob,
     Usage,
 )
-from metaclaw.engine import CallParser, Generate, Prompt
-from metaclaw.errors import WireError
+from metaclaw.domain.ids import new_id
+from metaclaw.domain.policy import BASE_POLICY, Weights
+from metaclaw.engine import CallParser, Generate, Prompt, build_prompt, make_message
+from metaclaw.errors import TrainingError, UpstreamError, WireError
 from metaclaw.training.backends.service import SampleRequest
+from metaclaw.upstream import MALFORMED
+from metaclaw.wires import wire_format
 
 if TYPE_CHECKING:
     from metaclaw.engine import Vocabulary
 
+LOST: Final = "version_not_loaded"
+"""The code of the error for a version that is not loaded."""
 _SEED_BITS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPiece:
+    """Tokens of answer `index`, with their log-probabilities at temperature 1 (at most zero, though
+    half precision rounds some to slightly more). `finish` is set with the last ones."""
+
+    index: int
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.logprobs) != len(self.tokens):
+            raise ValueError(
+                f"{len(self.logprobs)} log-probabilities came for {len(self.tokens)} tokens"
+            )
+        object.__setattr__(self, "logprobs", tuple(min(value, 0.0) for value in self.logprobs))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the limit of tokens did not end the answer."""
+        return self.finish != "length"
+
+
+class TokenSource(Protocol):
+    """Draws answers of versions. Both raise UpstreamError."""
+
+    async def context_tokens(self) -> int:
+        """The limit on the tokens of a prompt and its answer together."""
+
+    def stream(self, version: int, request: SampleRequest) -> AsyncGenerator[TokenPiece, None]: ...
+
+
+class TokenModel:
+    """A provider (ports.ModelProvider) with versions of one model. `vocabulary` reads its tokens at
+    the first request.
+
+    Until the first delta another provider can take over. Temperature, top_p, top_k, seed and stops
+    are supported; penalties are not applied."""
+
+    def __init__(
+        self,
+        source: TokenSource,
+        vocabulary: "Callable[[], Vocabulary]",
+        model: str,
+        *,
+        name: str = "policy",
+        max_tokens: int = 1024,
+    ) -> None:
+        self.name = name
+        self.models = (model,)
+        self._source = source
+        self._vocabulary = vocabulary
+        self._max_tokens = max_tokens
+
+    async def generate(
+        self, request: ChatRequest, version: int = BASE_POLICY
+    ) -> AsyncGenerator[Delta, None]:
+        """Answer with this version. Raises WireError, or UpstreamError, after which another
+        provider may answer.
+        """
+        prompt, vocabulary = build_prompt(request), self._vocabulary()
+        options = make_message(0, request, prompt)
+        asked = await token_request(
+            request,
+            prompt,
+            options,
+            vocabulary,
+            context_tokens=await self._source.context_tokens(),
+            max_tokens=self._max_tokens,
+        )
+        answer = TokenReply(vocabulary, request, prompt, asked.prompt, options.stop)
+        begin: Begin | None = Begin(
+            new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0)
+        )
+        piece: TokenPiece | None = None
+        async with aclosing(self._source.stream(version, asked)) as pieces:
+            async for piece in pieces:
+                if begin is not None:
+                    yield begin
+                    begin = None
+                for delta in answer.push(piece.tokens, piece.logprobs):
+                    yield delta
+                if answer.is_over:
+                    break
+        if piece is None:
+            raise UpstreamError(f"provider {self.name} sent no tokens", code=MALFORMED)
+        for delta in answer.finish():
+            yield delta
+        yield answer.end(is_whole=piece.is_whole)
+
+    async def aclose(self) -> None:
+        """The owner of the source closes it."""
 
 
 async def token_request(
@@ -147,6 +249,16 @@ class TokenReply:
         return (
             [TextDelta(text, shown)] if self._parser is None else [*self._parser.push(text, shown)]
         )
+
+
+def check_weights(loaded: Mapping[int, Weights], version: int, weights: Weights) -> bool:
+    """Whether the version is loaded with these weights. Raises TrainingError if it can never be."""
+    if version <= BASE_POLICY:
+        raise TrainingError(f"version {version} has no trained weights")
+    known = loaded.get(version)
+    if known is not None and known.adapter != weights.adapter:
+        raise TrainingError(f"version {version} is loaded with other weights, from {known.adapter}")
+    return known is not None
 
 
 def _render(prompt: Prompt, vocabulary: "Vocabulary") -> tuple[int, ...]:

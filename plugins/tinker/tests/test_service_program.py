@@ -16,6 +16,7 @@ import pytest
 from metaclaw.domain.chat import SampledTokens
 from metaclaw.domain.ids import TurnId
 from metaclaw.store import LedgerReader, SqlPolicies, connect
+from plugins.tinker.tests.conftest import speaks_protobuf, tinker_backend
 from tests.support import skyrl, tiny
 from tests.support.program import Program
 from tests.support.provider import Provider
@@ -38,7 +39,6 @@ from tests.support.story import (
     wait_until,
     wait_until_served,
 )
-from tests.training.backends.conftest import speaks_protobuf, tinker_backend
 
 SDK: Final = next((sdk for sdk in ("mint", "tinker") if importlib.util.find_spec(sdk)), "")
 

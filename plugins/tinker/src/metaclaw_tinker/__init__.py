@@ -1,5 +1,5 @@
-"""Tinker's API through its SDK: Tinker's cloud, MinT, and self-hosted SkyRL
-(backends.service.Service).
+"""Tinker's API through its SDK: the entry points `tinker` (Tinker's cloud, and self-hosted SkyRL) and
+`mint` of `metaclaw.training_services`.
 
 Servers are told apart by the names they give to models: Tinker's contain `:train:`. SkyRL's JAX
 engine averages losses, does not clip gradients, and holds one set of weights for each model: a
@@ -8,39 +8,45 @@ overwrite them. On such servers saved weights are restored into a separate model
 
 import asyncio
 import logging
+import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from typing import TypeVar
 
-from metaclaw.domain.chat import Json
+import msgspec
+
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam
 from metaclaw.errors import TrainingError
-from metaclaw.training.backends.blocking_calls import ServerReach, bounded, post_json, run_in_thread
-from metaclaw.training.backends.sdk import (
+from metaclaw.training import (
     EXPIRY_S,
+    DrawnSequence,
+    Objective,
+    Reduction,
+    Row,
+    SampleRequest,
+    ServiceCalls,
+    ServiceSampler,
+    ServiceSettings,
+    Waits,
+    make_adam,
+    make_datum,
+    make_sampling,
+    run_in_thread,
+)
+from metaclaw_tinker.sdk import (
     Saved,
     TinkerPending,
     TinkerSamplingClient,
     TinkerSdk,
     TinkerServiceClient,
     TinkerTrainingClient,
-    Waits,
     end_session,
     load_tinker,
-    make_adam,
-    make_datum,
-    make_sampling,
     retryable_error,
 )
-from metaclaw.training.backends.service import (
-    DrawnSequence,
-    Objective,
-    Reduction,
-    Row,
-    SampleRequest,
-    ServiceSampler,
-    ServiceSettings,
-)
+
+__version__ = "0.1.0"
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +59,13 @@ _NO_KEY = "tml-none"
 def connect(settings: ServiceSettings) -> "TinkerService":
     """Tinker's cloud, or a server with its API at `base_url`."""
     return TinkerService(load_tinker("tinker"), settings)
+
+
+def connect_mint(settings: ServiceSettings) -> "TinkerService":
+    """MinT's cloud, or a server with its API at `base_url`. Its SDK (`mindlab-toolkit`) includes an
+    older version of Tinker's.
+    """
+    return TinkerService(load_tinker("mint"), settings, name="mint")
 
 
 class TinkerService:
@@ -73,36 +86,27 @@ class TinkerService:
         self.sdk = sdk
         self.waits = waits or Waits()
         self.stops = sorted(settings.end_ids)
-        self.foreign = (
-            sdk.TinkerError,
-            retryable_error(),
-            ValueError,
-            RuntimeError,
-            OSError,
-            AssertionError,
-            LookupError,
+        foreign = (ValueError, RuntimeError, OSError, AssertionError, LookupError)
+        self.calls = ServiceCalls(
+            name, settings.base_url, (sdk.TinkerError, retryable_error(), *foreign)
         )
         self._base_model = settings.base_model
         self._base_url = settings.base_url
         self._api_key = settings.api_key or (_NO_KEY if settings.base_url else None)
         self._reduction = reduction
-        self.reach = ServerReach(settings.base_url)
-        """The SDK retries for minutes before it reports an unreachable server, and waits forever
-        for a server that has died.
-        """
         self._connecting: asyncio.Future[TinkerServiceClient] | None = None
 
     async def create(self, rank: int, seed: int) -> "TinkerTrainee":
         """A new model with fresh weights."""
         return await self._trainee(
-            "create a model",
+            "cannot create a model",
             lambda it: it.create_lora_training_client(self._base_model, rank, seed),
         )
 
     async def restore(self, state: str) -> "TinkerTrainee":
         """A new model with saved weights and optimiser."""
         return await self._trainee(
-            f"go on from {state}",
+            f"cannot go on from {state}",
             lambda it: it.create_training_client_from_state_with_optimizer(state),
         )
 
@@ -131,11 +135,11 @@ class TinkerService:
         """
         connecting, self._connecting = self._connecting, None
         if connecting is not None and connecting.done() and not _has_failed(connecting):
-            await self.reach.check()
-            async with bounded(
-                f"{self.name}: the session was not ended", self.waits.connect_s, self.foreign
-            ):
-                await run_in_thread(lambda: end_session(connecting.result()), self.waits.connect_s)
+            await self.calls.run(
+                "the session was not ended",
+                self.waits.connect_s,
+                lambda: end_session(connecting.result()),
+            )
 
     async def unload(self, model: str) -> None:
         """Unload a model from a self-hosted server, which has room for few. Raises
@@ -143,23 +147,20 @@ class TinkerService:
         """
         if self._base_url is None:
             return
-        url = f"{self._base_url.rstrip('/')}/api/v1/unload_model"
-        async with bounded(
-            f"{self.name}: cannot unload {model}", self.waits.connect_s, self.foreign
-        ):
-            body: Json = {"model_id": model, "type": "unload_model"}
-            reply = await post_json(
-                url, body, {"x-api-key": self._api_key or _NO_KEY}, self.waits.connect_s
-            )
-        if reply.status >= 400:
-            raise TrainingError(
-                f"{self.name}: cannot unload {model}: the server answered {reply.status}"
-            )
+        request = urllib.request.Request(
+            f"{self._base_url.rstrip('/')}/api/v1/unload_model",
+            msgspec.json.encode({"model_id": model, "type": "unload_model"}),
+            {"content-type": "application/json", "x-api-key": self._api_key or _NO_KEY},
+        )
 
-    async def wait(self, what: str, pending: TinkerPending[T], timeout_s: float) -> T:
+        def unload() -> None:
+            urllib.request.urlopen(request, timeout=self.waits.connect_s).close()
+
+        await self.calls.run(f"cannot unload {model}", self.waits.connect_s, unload)
+
+    async def result(self, what: str, timeout_s: float, pending: TinkerPending[T]) -> T:
         """The result of a request that was sent."""
-        async with bounded(f"{self.name}: {what}", timeout_s, self.foreign):
-            return await self.reach.during(pending.result_async())
+        return await self.calls.wait(what, timeout_s, pending.result_async)
 
     def reduction_of(self, model: str) -> Reduction:
         if self._reduction is not None:
@@ -176,26 +177,29 @@ class TinkerService:
     ) -> "TinkerSampler":
         chosen = {"base_model": self._base_model} if path is None else {"model_path": path}
         client = await self._made(
-            f"sample from {path or self._base_model}",
+            f"cannot sample from {path or self._base_model}",
             lambda it: it.create_sampling_client(**chosen),
         )
         is_raw = path is not None and "/sampler_weights/" not in path
         return TinkerSampler(self, client, place, is_raw=is_raw)
 
     async def _made(self, what: str, make: Callable[[TinkerServiceClient], T]) -> T:
-        await self.reach.check()
-        async with bounded(f"{self.name}: cannot {what}", self.waits.create_s, self.foreign):
+        async def made() -> T:
             client = await self._client()
-            return await self.reach.during(run_in_thread(lambda: make(client), self.waits.create_s))
+            return await run_in_thread(lambda: make(client))
+
+        return await self.calls.wait(what, self.waits.create_s, made)
 
     async def _client(self) -> TinkerServiceClient:
         """The connection. Concurrent callers wait for the same attempt."""
         if self._connecting is None or (self._connecting.done() and _has_failed(self._connecting)):
-            connect = run_in_thread(
-                lambda: self.sdk.ServiceClient(base_url=self._base_url, api_key=self._api_key),
-                self.waits.connect_s,
+            self._connecting = asyncio.ensure_future(
+                self.calls.run(
+                    "cannot connect",
+                    self.waits.connect_s,
+                    lambda: self.sdk.ServiceClient(base_url=self._base_url, api_key=self._api_key),
+                )
             )
-            self._connecting = asyncio.ensure_future(connect)
         return await asyncio.shield(self._connecting)
 
 
@@ -213,17 +217,15 @@ class TinkerTrainee:
     ) -> Awaitable[list[list[float]]]:
         """Send one piece."""
         service = self._service
-        await service.reach.check()
-        async with bounded(
-            f"{service.name}: cannot send a piece", service.waits.connect_s, service.foreign
-        ):
-            data = [make_datum(service.sdk.types, row, objective) for row in rows]
-            pending = await self._client.forward_backward_async(
-                data, objective.name, objective.config
-            )
+        data = [make_datum(service.sdk.types, row, objective) for row in rows]
+        pending = await service.calls.wait(
+            "cannot send a piece",
+            service.waits.connect_s,
+            lambda: self._client.forward_backward_async(data, objective.name, objective.config),
+        )
 
         async def outcome() -> list[list[float]]:
-            taught = await service.wait("a piece was not taught", pending, service.waits.train_s)
+            taught = await service.result("a piece was not taught", service.waits.train_s, pending)
             try:
                 return [
                     [float(value) for value in output["logprobs"].data]
@@ -238,19 +240,18 @@ class TinkerTrainee:
 
     async def step(self, adam: Adam) -> Awaitable[float | None]:
         service = self._service
-        async with bounded(
-            f"{service.name}: cannot send an optimiser step",
+        pending = await service.calls.wait(
+            "cannot send an optimiser step",
             service.waits.connect_s,
-            service.foreign,
-        ):
-            pending = await self._client.optim_step_async(make_adam(service.sdk.types, adam))
+            lambda: self._client.optim_step_async(make_adam(service.sdk.types, adam)),
+        )
         if self.reduction is Reduction.MEAN and adam.grad_clip_norm > 0.0 and self._clips:
             self._clips = False
             log.info("server does not clip gradients backend=%s", service.name)
 
         async def outcome() -> float | None:
-            stepped = await service.wait(
-                "an optimiser step did not happen", pending, service.waits.train_s
+            stepped = await service.result(
+                "an optimiser step did not happen", service.waits.train_s, pending
             )
             norms = [
                 value
@@ -285,11 +286,11 @@ class TinkerTrainee:
         name: str,
         for_good: bool,
     ) -> str:
-        service = self._service
-        await service.reach.check()
-        async with bounded(f"{service.name}: {what}", service.waits.train_s, service.foreign):
+        async def saved() -> Saved:
             pending = await save(name, None if for_good else EXPIRY_S)
-            return (await service.reach.during(pending.result_async())).path
+            return await pending.result_async()
+
+        return (await self._service.calls.wait(what, self._service.waits.train_s, saved)).path
 
 
 class TinkerSampler:
@@ -312,15 +313,12 @@ class TinkerSampler:
 
     async def sample(self, request: SampleRequest) -> list[DrawnSequence]:
         """Draw sequences with their log-probabilities. Cancelling the call cancels the request."""
-        service = self._service
-        types = service.sdk.types
-        await service.reach.check()
-        async with bounded(f"{service.name}: no sample", service.waits.sample_s, service.foreign):
-            params = make_sampling(types, request, service.stops)
-            prompt = types.ModelInput.from_ints(list(request.prompt))
-            sampled = await service.reach.during(
-                asyncio.wrap_future(self._client.sample(prompt, request.count, params))
-            )
+        types = self._service.sdk.types
+        params = make_sampling(types, request, self._service.stops)
+        sampled = await self._asked(
+            "no sample",
+            lambda: self._client.sample(self._input(request.prompt), request.count, params),
+        )
         return [
             DrawnSequence(
                 tuple(map(int, each.tokens)),
@@ -334,15 +332,19 @@ class TinkerSampler:
         """The log-probability of each token but the first, for which servers return None or
         nothing.
         """
-        service = self._service
-        await service.reach.check()
-        async with bounded(f"{service.name}: no scores", service.waits.sample_s, service.foreign):
-            prompt = service.sdk.types.ModelInput.from_ints(list(tokens))
-            scores = await service.reach.during(
-                asyncio.wrap_future(self._client.compute_logprobs(prompt))
-            )
+        scores = await self._asked(
+            "no scores", lambda: self._client.compute_logprobs(self._input(tokens))
+        )
         known = [score for score in scores[-(len(tokens) - 1) :] if score is not None]
         return [float(score) for score in known]
+
+    def _input(self, tokens: Sequence[int]) -> object:
+        return self._service.sdk.types.ModelInput.from_ints(list(tokens))
+
+    async def _asked(self, what: str, ask: "Callable[[], Future[T]]") -> T:
+        return await self._service.calls.wait(
+            what, self._service.waits.sample_s, lambda: asyncio.wrap_future(ask())
+        )
 
     async def aclose(self) -> None:
         if self._place is not None:

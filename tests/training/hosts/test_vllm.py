@@ -26,9 +26,9 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.policy import Weights
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import BackendDownError, UpstreamError, WireError
-from metaclaw.ports import Call, Headers, ModelProvider, PolicyHost, Reply
-from metaclaw.training.hosts.lora_servers import AdminClient, LoadingHost, VllmRoutes
-from metaclaw.training.hosts.vllm_model import VllmModel
+from metaclaw.ports import Call, Headers, Reply
+from metaclaw.training.hosts.adapter_server import HostSettings, ModelHost
+from metaclaw.training.hosts.vllm import connect
 from tests.support import tiny
 from tests.support.lora_server import FakeVllm
 
@@ -71,10 +71,16 @@ class Server:
     asked: list[dict[str, Any]] = field(default_factory=list)
     replies: list[Said] = field(default_factory=list)
     cards: bytes = json.dumps(CARDS).encode()
+    adapters: FakeVllm | None = None
 
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
-        if call.path == "/models":
+        if call.path == "/v1/models":
             return Said([self.cards])
+        if call.path.endswith("lora_adapter"):
+            if self.adapters is None:
+                raise UpstreamError("the server cannot be reached")
+            status, text = self.adapters.answer(call.path, json.loads(call.body))
+            return Said([text.encode()], status)
         self.asked.append(json.loads(call.body))
         pieces = (
             list(self.events())
@@ -125,18 +131,13 @@ def adapters() -> Iterator[FakeVllm]:
     running.stop()
 
 
-def make(server: Server, url: str = "http://127.0.0.1:9") -> VllmModel:
-    return VllmModel(
-        server,
-        LoadingHost(AdminClient(url), VllmRoutes()),
-        "tiny",
-        lambda: server.vocabulary,
-        max_tokens=20,
-    )
+def make(server: Server) -> ModelHost:
+    return connect(HostSettings(server, "tiny", frozenset, lambda: server.vocabulary))
 
 
-async def told(model: VllmModel, request: ChatRequest, version: int = 0) -> list[Delta]:
-    return [delta async for delta in model.generate(request, version)]
+async def told(model: ModelHost, request: ChatRequest, version: int = 0) -> list[Delta]:
+    assert model.serves is not None
+    return [delta async for delta in model.serves.generate(request, version)]
 
 
 def spoken(deltas: list[Delta]) -> list[str]:
@@ -179,7 +180,7 @@ async def test_it_asks_for_what_the_caller_wishes_within_the_room_the_server_has
     first, second = server.asked
     assert (first["model"], first["max_tokens"], first["temperature"], first["stop_token_ids"]) == (
         "tiny",
-        20,
+        60 - len(first["prompt"]),
         1.0,
         [tiny.END],
     )
@@ -210,18 +211,19 @@ async def test_a_version_is_asked_for_by_its_name_and_one_the_server_lost_is_not
 ) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     server = Server(vocabulary)
-    model = make(server, adapters.url)
-    await model.load(1, Weights("embedded", str(tmp_path)))
+    server.adapters = adapters
+    model = make(server)
+    await model.host.load(1, Weights("embedded", str(tmp_path)))
     await told(model, HELLO, 1)
     assert server.asked[0]["model"] == "policy-000001"
     server.status = 404
     with pytest.raises(UpstreamError, match="no such model") as caught:
         await told(model, HELLO, 1)
     assert caught.value.retryable
-    assert model.loaded == frozenset()
-    await model.load(1, Weights("embedded", str(tmp_path)))
-    assert model.loaded == {1}
-    await model.unload(1)
+    assert model.host.loaded == frozenset()
+    await model.host.load(1, Weights("embedded", str(tmp_path)))
+    assert model.host.loaded == {1}
+    await model.host.unload(1)
     assert not adapters.adapters
 
 
@@ -229,7 +231,7 @@ async def test_a_server_that_is_not_there_is_told_apart_from_weights_that_are_br
     vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
     with pytest.raises(BackendDownError):
-        await make(Server(vocabulary)).load(1, Weights("embedded", str(tmp_path)))
+        await make(Server(vocabulary)).host.load(1, Weights("embedded", str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -257,11 +259,3 @@ async def test_a_server_without_a_list_of_models_is_an_error_another_provider_st
 ) -> None:
     with pytest.raises(UpstreamError, match="no list of models"):
         await told(make(Server(vocabulary, cards=b"<html>")), HELLO)
-
-
-def test_it_is_both_a_provider_and_a_host(vocabulary: Vocabulary) -> None:
-    model = make(Server(vocabulary))
-    provider: ModelProvider = model
-    host: PolicyHost = model
-    assert provider.models == ("tiny",)
-    assert host.loaded == frozenset()

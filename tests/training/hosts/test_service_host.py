@@ -27,9 +27,9 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Rollout
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError, UpstreamError, WireError
-from metaclaw.ports import ModelProvider, PolicyHost
 from metaclaw.training.backends.service import SampleRequest
-from metaclaw.training.hosts.sampler_model import SamplerModel
+from metaclaw.training.hosts.service_host import ServiceHost
+from metaclaw.training.hosts.token_model import TokenModel
 from metaclaw.upstream import TIMEOUT, UNREACHABLE
 from tests.support import tiny
 
@@ -69,19 +69,31 @@ class Service:
             raise self.error
         return self.rollout
 
-    async def release(self, weights: Weights) -> None:
+    async def discard(self, weights: Weights) -> None:
         self.released.append(weights)
+
+
+class Served(TokenModel):
+    """The model, and the host of its versions."""
+
+    def __init__(self, host: ServiceHost, vocabulary: Vocabulary) -> None:
+        super().__init__(host, lambda: vocabulary, "tiny", max_tokens=50)
+        self.host = host
+        self.load, self.unload = host.load, host.unload
+
+    @property
+    def loaded(self) -> frozenset[int]:
+        return self.host.loaded
 
 
 def make(
     service: Service, vocabulary: Vocabulary, *, answer_s: float = 5.0, context_tokens: int = 200
-) -> SamplerModel:
-    return SamplerModel(
-        service, vocabulary, "tiny", context_tokens=context_tokens, max_tokens=50, answer_s=answer_s
-    )
+) -> Served:
+    host = ServiceHost(service, (1,), context_tokens=context_tokens, answer_s=answer_s)
+    return Served(host, vocabulary)
 
 
-async def told(model: SamplerModel, request: ChatRequest, version: int = 0) -> list[Delta]:
+async def told(model: Served, request: ChatRequest, version: int = 0) -> list[Delta]:
     return [delta async for delta in model.generate(request, version)]
 
 
@@ -286,11 +298,3 @@ async def test_a_version_is_let_go_when_its_running_answers_are_finished(
     assert service.released == [weights]
     await model.unload(1)
     assert service.released == [weights]
-
-
-def test_it_is_both_a_provider_and_a_host(vocabulary: Vocabulary) -> None:
-    model = make(Service(vocabulary), vocabulary)
-    provider: ModelProvider = model
-    host: PolicyHost = model
-    assert provider.models == ("tiny",)
-    assert host.loaded == frozenset()

@@ -11,13 +11,13 @@ import pytest
 
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError, WeightsLostError
-from metaclaw.training.backends.blocking_calls import ServerReply
-from metaclaw.training.hosts.lora_servers import LoadingHost, VllmRoutes
+from metaclaw.training.hosts.adapter_server import AdapterHost, ServerReply
+from metaclaw.training.hosts.vllm import VllmRoutes
 from tests.support.lora_server import FakeServer
 
 pytestmark = pytest.mark.anyio
 
-Make = Callable[..., LoadingHost]
+Make = Callable[..., AdapterHost]
 
 
 def adapter(folder: Path, name: str) -> Weights:
@@ -58,7 +58,7 @@ async def test_what_cannot_be_loaded_changes_nothing(
 ) -> None:
     host = make(server.url)
     await host.load(1, adapter(tmp_path, "one"))
-    with pytest.raises(TrainingError, match="version 2 cannot be loaded by"):
+    with pytest.raises(TrainingError, match="policy-000002 cannot be loaded by"):
         await host.load(2, Weights("embedded", str(tmp_path / "nothing here")))
     with pytest.raises(TrainingError, match="not a folder"):
         await host.load(2, Weights("tinker", "tinker://run/sampler_weights/two"))
@@ -127,7 +127,7 @@ async def test_an_old_version_that_will_not_go_does_not_hinder_the_new(
     server.answer = refuse_to_unload  # type: ignore[method-assign]
     await host.load(2, adapter(tmp_path, "two"))
     assert host.loaded == {1, 2}
-    with pytest.raises(TrainingError, match=r"version 1 cannot be unloaded by .*busy"):
+    with pytest.raises(TrainingError, match=r"policy-000001 cannot be unloaded by .*busy"):
         await host.unload(1)
 
 
@@ -145,13 +145,13 @@ async def test_a_server_that_is_not_there_is_an_error_in_words(
 ) -> None:
     server.stop()
     host = make(server.url)
-    with pytest.raises(TrainingError, match=r"cannot be asked: .*refused"):
+    with pytest.raises(TrainingError, match=r"cannot be reached: .*refused"):
         await host.load(1, adapter(tmp_path, "one"))
     assert host.loaded == frozenset()
 
 
 def test_words_of_refusal_of_vllm_are_found_wherever_they_stand() -> None:
-    say = VllmRoutes().complaint
+    say = VllmRoutes("tiny", frozenset).complaint
     assert say(ServerReply(200, "Success")) is None
     assert say(ServerReply(400, '{"object": "error", "message": "no"}')) == "no (status 400)"
     assert say(ServerReply(404, '{"detail": "Not Found"}')) == "Not Found (status 404)"
