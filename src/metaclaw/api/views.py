@@ -378,6 +378,8 @@ def candidate_question(candidate: Candidate, words: str) -> str:
     text = " ".join(skill.body.split())
     if isinstance(skill, Lesson):
         return f"A tool call failed repeatedly: “{text}” — keep it as a lesson?"
+    if candidate.proposal.script:
+        return f"Make a script of what earlier sessions did: {skill.trigger}?"
     if not isinstance(skill, Rule):
         return f"Put the learned skill {skill.name} in force?"
     if change is Change.EDIT:

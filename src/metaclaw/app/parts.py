@@ -227,7 +227,7 @@ class ProgramParts:
             self.acknowledgements,
         )
         self.learner = LearnerProcess(
-            begin=lambda: LearnerStart(config, known),
+            begin=lambda: LearnerStart(config, known, self.library.folder),
             commands=self.commands.by_name,
             has_work=lambda: self.pending.is_anything(),
         )

@@ -430,9 +430,9 @@ class Listening:
         )
         if len(group) == 1:
             answers = await run_sync(self._exchange, group[0].spoken)
-            read = group[0].pieces
+            read, channel = group[0].pieces, group[0].spoken.scope.channel
             for piece in _pieces(marked[0][0])[len(read) :]:
-                read.append(await self._read_piece(model, piece, pasted, answers, rules))
+                read.append(await self._read_piece(model, piece, pasted, answers, rules, channel))
             correction = next((part.correction for part in read if part.correction), None)
             items = tuple(item for part in read for item in part.items)
             group[0].understood = ReadMessage(items, correction)
@@ -448,10 +448,16 @@ class Listening:
             one.understood = ReadMessage(tuple(mine), None)
 
     async def _read_piece(
-        self, model: Model, piece: str, pasted: str, answers: str, rules: list[tuple[str, str]]
+        self,
+        model: Model,
+        piece: str,
+        pasted: str,
+        answers: str,
+        rules: list[tuple[str, str]],
+        channel: str | None = None,
     ) -> ReadMessage:
         today = self.today()
-        request = build_request(piece, pasted, answers, rules, today)
+        request = build_request(piece, pasted, answers, rules, today, channel)
         with anyio.fail_after(self.timeout_s):
             return read_answer(await model.ask(request, Purpose.LISTEN), today)
 

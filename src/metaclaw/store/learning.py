@@ -420,6 +420,7 @@ class _StoredProposal:
     kind: str
     written_by: str
     is_instruction: bool = False
+    script: str = ""
 
     def read(self) -> Proposal:
         said = {name: getattr(self, name) for name in Proposal.__slots__}

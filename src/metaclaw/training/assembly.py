@@ -19,14 +19,16 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import LoopState
-from metaclaw.domain.training import Adam
+from metaclaw.domain.training import Adam, RoleKind
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn import Learning, Supervisor, TokenRoom, UnplayableError, sent_request
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
-from metaclaw.skills import Budgets, SkillLibrary
+from metaclaw.skills import CORRECTION_READ, Budgets, SkillLibrary
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
 from metaclaw.training.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.training.checkpoints import split_golden
+from metaclaw.training.curriculum import is_held_out
 from metaclaw.training.derived_prompts import Examples, HintPrompts, Variations
 from metaclaw.training.extra_prompts import RehearsalSize
 from metaclaw.training.gate import GateThresholds
@@ -36,7 +38,8 @@ from metaclaw.training.loop import LoopThresholds, SlowLoop, Starvation
 from metaclaw.training.progress import Phase
 from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.training.recipe import JudgingBudget, Recipe
-from metaclaw.training.rewards import References, Rewards
+from metaclaw.training.references import Correction, References, correction_of
+from metaclaw.training.rewards import Rewards
 from metaclaw.training.serving_versions import BY_A_PERSON, Versions
 from metaclaw.training.training_turns import NOTHING_SCORES, Clocks, QueryTurns
 from metaclaw.training.version_watch import VersionWatch
@@ -47,6 +50,7 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 5.0
 _TIDY_EVERY: Final = 120
 _STOP_WITHIN_S: Final = 15.0
+_MOST_CORRECTIONS: Final = 1_000
 
 
 def _random_seed() -> int:
@@ -140,7 +144,8 @@ class SlowLearning:
         self.settings = settings or configured_settings(policy, backend, tokeniser)
         self.policies, self.batches = SqlPolicies(database), SqlBatches(database)
         self._teams = SqlTeams(database)
-        self._reference = self._references().of
+        self._known = self._references()
+        self._reference = self._known.of
         self.rewards = self._make_rewards()
         self.turns = self._make_turns()
         self.versions = Versions(
@@ -183,6 +188,7 @@ class SlowLearning:
             clocks=lambda: Clocks(self._library.view.generation, self._slot.serving.version),
             hint=hints.of if self.settings.recipe.hindsight else lambda turn, step: None,
             can_score=self.rewards.can_score,
+            references=lambda: self._known.count,
         )
 
     def _make_loop(self) -> SlowLoop:
@@ -377,16 +383,25 @@ class SlowLearning:
             return None
 
     def _references(self) -> References:
-        learning = self._learning
+        learning, share = self._learning, self._policy.held_out_share
 
-        def is_before(one: TurnId, other: TurnId) -> bool:
-            earlier, later = learning.reader.turn(one), learning.reader.turn(other)
-            return earlier is not None and later is not None and earlier.seq < later.seq
+        def correction(turn: TurnId) -> tuple[Step, Correction] | None:
+            step, verdict = learning.recorded.step(turn), learning.verdicts.verdict_of(turn)
+            if step is None or verdict is None:
+                return None
+            is_read = any(signal.detector == CORRECTION_READ for signal in verdict.signals)
+            found = correction_of(step, (verdict.comment or "") if is_read else None)
+            return None if found is None else (step, found)
+
+        def is_support(turn: TurnId) -> bool:
+            role = learning.reader.role_of(turn)
+            return role is not None and role.kind is RoleKind.SUPPORT
 
         return References(
-            failures=lambda: learning.verdicts.recent(Outcome.FAIL),
-            step=learning.recorded.step,
-            is_before=is_before,
+            failures=lambda: learning.verdicts.recent(Outcome.FAIL, _MOST_CORRECTIONS),
+            correction=correction,
+            is_support=is_support,
+            is_held_out=lambda turn: is_held_out(turn, share),
         )
 
     def _is_same(self, name: SkillName, generation: int) -> bool:

@@ -61,6 +61,7 @@ from metaclaw.training.journal import Journal, RunCheckpoints, Sampler, StaleErr
 from metaclaw.training.progress import Phase, is_validation_due, next_step, token_cap
 from metaclaw.training.recipe import Recipe
 from metaclaw.training.records import (
+    BestAnswer,
     StepRecord,
     earned_lengths,
     find_drift,
@@ -153,6 +154,7 @@ class TrainingRun:
         ]
         self._pool, self._validation = add_varied(pool, validation, varied, most)
         self._demonstrations: list[Demonstration] = []
+        self._wanted: dict[str, BestAnswer] = {}
         self._done = 0
         self._records: list[StepRecord] = []
         self._rehearsed: list[Rehearsed] = []
@@ -200,6 +202,7 @@ class TrainingRun:
         self._tell(progress.steps)
         self._rehearsed = await self._rehearsal()
         self._demonstrations = await self._known_demonstrations()
+        self._wanted = {one.turn: one for one in await self._wanted_answers()}
 
     async def _learn(self, label: str) -> None:
         """Make steps until the schedule ends the run; keep checkpoints on the way."""
@@ -276,7 +279,7 @@ class TrainingRun:
         explored, tried = await self._explored(
             step, scored, len({one.turn for one in rewarded.data})
         )
-        again = imitate_best(scored, known) if self._can_imitate else ()
+        again = imitate_best(scored, known | self._wanted) if self._can_imitate else ()
         record = msgspec.structs.replace(
             _record(scored),
             hinted=hinted,
@@ -494,6 +497,8 @@ class TrainingRun:
         most = token_cap(
             self._records, self.recipe.max_tokens, longest_demonstration(self._demonstrations)
         )
+        wanted = max((len(one.tokens) for one in self._wanted.values()), default=0)
+        most = max(most, min(wanted, self.recipe.max_tokens))
         return most if turn.max_tokens is None else max(1, min(most, turn.max_tokens))
 
     async def _known_demonstrations(self) -> list[Demonstration]:
@@ -504,6 +509,28 @@ class TrainingRun:
         return await self.journal.once(
             "demonstrations", list[Demonstration], lambda: self.find_demonstrations(pool)
         )
+
+    async def _wanted_answers(self) -> list[BestAnswer]:
+        """The answers that people wanted to the prompts, as if they had been drawn: from the
+        journal, or read now.
+        """
+        tokeniser = self.recipe.tokeniser
+        if tokeniser is None or not self._can_imitate:
+            return []
+
+        def read() -> list[BestAnswer]:
+            turns = [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
+            wanted = [(turn.id, self.rewards.reference(turn.step)) for turn in turns]
+            return [
+                BestAnswer(turn, [*tokeniser.encode(text), tokeniser.end], 1.0)
+                for turn, text in wanted
+                if text is not None
+            ]
+
+        async def make() -> list[BestAnswer]:
+            return await run_sync(read)
+
+        return await self.journal.once("wanted", list[BestAnswer], make)
 
     async def _rehearsal(self) -> list[Rehearsed]:
         """The untrained model's answers to ordinary questions: from the journal, or drawn now."""

@@ -76,9 +76,11 @@ class QueryTurns:
     clocks: Callable[[], Clocks]
     hint: Callable[[Turn, Step], tuple[int, ...] | None]
     can_score: Callable[[Step], bool]
+    references: Callable[[], int] = lambda: 0
+    """How many reference answers are known: with another, more turns may be scored."""
 
     def __post_init__(self) -> None:
-        self._scorable: tuple[int, dict[TurnId, bool]] = -1, {}
+        self._scorable: tuple[tuple[int, int], dict[TurnId, bool]] = (-1, 0), {}
         self._outdated: tuple[int, int, bool] | None = None
 
     def is_held_out(self, turn: TurnId) -> bool:
@@ -195,9 +197,13 @@ class QueryTurns:
         )
 
     def _is_scorable(self, turn: TurnId, clocks: Clocks) -> bool:
-        """Whether answers to a turn can be scored; remembered until rules or skills change."""
-        if self._scorable[0] != clocks.generation:
-            self._scorable = clocks.generation, {}
+        """Whether answers to a turn can be scored; remembered until rules, skills or what is known of
+        wanted answers change."""
+        known_by = clocks.generation, self.references()
+        if self._scorable[0] != known_by:
+            is_same = self._scorable[0][0] == clocks.generation
+            kept = {one: True for one, can in self._scorable[1].items() if can and is_same}
+            self._scorable = known_by, kept
         known = self._scorable[1]
         if turn not in known:
             step = self.recorded.step(turn)
