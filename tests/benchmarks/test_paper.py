@@ -188,7 +188,10 @@ def test_a_plan_runs_several_calls_at_once(tmp_path: Path) -> None:
         "# a comment\n"
         "--parts curve habits --seeds 5 --name small\n"
     )
-    model = make_opinionated_model(tmp_path / "large")
+    model = tmp_path / "large"
+    model.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"):
+        (model / name).touch()
     calls = planned(["--model", str(model), "--minutes", "3"], plan)
     runs = [
         (job.course, job.condition, job.seed, job.file)
