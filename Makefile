@@ -1,4 +1,4 @@
-# make run | demo | test | test-training | test-red-team | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | nightly | quick | check | bench | reach | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | demo | test | test-training | test-red-team | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | nightly | quick | check | bench | reach | paper | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Without compiling: most modules of what is installed are never imported, and those that are get compiled then.
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 
-.PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach docs format install clean
+.PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach paper docs format install clean
 
 run: install
 	@$(BIN)/metaclaw start
@@ -67,7 +67,7 @@ test-wheel: $(VENV)/.dev
 nightly: test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel
 	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 bench/tests/running/test_bench_training.py
-	$(BIN)/python -m benchmarks.workdays --course one-rule --minutes 40
+	$(BIN)/python -m benchmarks.paper $(SMALL_PAPER) --parts table --arms scripted
 	$(BIN)/python -m benchmarks.house_rules --rules metadata --minutes 20
 
 quick: $(VENV)/.dev
@@ -90,6 +90,11 @@ bench: $(VENV)/.dev
 # Does what people say arrive? The running program with a scripted model; REACH="--only rules,skills" chooses parts.
 reach: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.reach $(REACH)
+
+# The paper's experiment, small: the embedded model, one seed; an hour at most on two cores. PAPER="--parts habits" chooses parts.
+SMALL_PAPER := --course small --days 3 --days-after 1 --chats 30 --questions 6 --counts 1 2 --steps 30 --minutes 12 --exam-seconds 90
+paper: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.paper $(SMALL_PAPER) $(PAPER)
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/gen-docs
