@@ -21,7 +21,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import LoopState
 from metaclaw.domain.training import Adam
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn import Learning, Supervisor, TokenRoom, UnplayableError, sent_request
+from metaclaw.learn import Learning, Supervisor, TokenRoom
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets, SkillLibrary
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
@@ -36,6 +36,7 @@ from metaclaw.training.loop import LoopThresholds, SlowLoop, Starvation
 from metaclaw.training.progress import Phase
 from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.training.recipe import JudgingBudget, Recipe
+from metaclaw.training.replay import UnplayableError, sent_request
 from metaclaw.training.rewards import References, Rewards
 from metaclaw.training.serving_versions import BY_A_PERSON, Versions
 from metaclaw.training.training_turns import NOTHING_SCORES, Clocks, QueryTurns
