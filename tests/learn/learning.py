@@ -157,7 +157,6 @@ class ScriptedLearning:
     can_pay: bool = True
     judge: Speaker | None = None
     evolver: Speaker | None = None
-    worker: Speaker | None = None
     listener: Speaker | None = None
     teams: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pauses_s: tuple[float, ...] = (0.0,)
