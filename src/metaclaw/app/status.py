@@ -38,7 +38,7 @@ class ProgramStatus:
     def __init__(self, app: ProgramParts) -> None:
         self._app = app
         self._began = time.monotonic()
-        self._models = Models(app.providers, timeout_s=0.0)
+        self._models = Models(app.providers)
         self._reachability = {
             one.name: ProviderReachability(one)
             for one in app.providers

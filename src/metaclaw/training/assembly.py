@@ -23,7 +23,7 @@ from metaclaw.domain.status import LoopState
 from metaclaw.domain.training import Adam, RoleKind
 from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn import Learning, Supervisor, TokenRoom, UnplayableError, sent_request
+from metaclaw.learn import Learning, Supervisor, TokenRoom
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import CORRECTION_READ, Budgets, SkillLibrary
 from metaclaw.store import Database, SqlBatches, SqlCompliance, SqlPolicies, SqlTeams
@@ -42,6 +42,7 @@ from metaclaw.training.progress import Phase
 from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.training.recipe import JudgingBudget, Recipe
 from metaclaw.training.references import Correction, References, correction_of
+from metaclaw.training.replay import UnplayableError, sent_request
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.serving_versions import BY_A_PERSON, Versions
 from metaclaw.training.training_turns import NOTHING_SCORES, Clocks, QueryTurns
