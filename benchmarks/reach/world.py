@@ -19,6 +19,7 @@ from tests.support.program import Program
 
 SYSTEM = "You are a helpful agent."
 NEXT = "Do the next thing on the list."
+_PLACE = "/home/ola/code/harbor"
 _PENDING = ("turns", "listening", "lessons", "evolutions")
 _POLL_S = 0.05
 _TOOL = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
@@ -63,6 +64,17 @@ class Sent:
         return name in self.full or name in self.listed
 
 
+@dataclass(frozen=True)
+class Offered:
+    """A request with tools: the words of the provider's last request for it, the number of these
+    requests, and whether the client saw a call of the program's own tools.
+    """
+
+    words: str
+    calls: int
+    was_seen: bool
+
+
 @dataclass
 class World:
     """One running program with its scripted provider. Every conversation of a person is a session
@@ -104,6 +116,25 @@ class World:
             )
             past.append((said, _answer_text(agent, response.json())))
         return sent
+
+    def ask_with_tools(self, user: str, said: str, agent: str, *, stream: bool) -> "Offered":
+        """Say this in a new session of an agent that offers tools; what its model had before it
+        answered.
+        """
+        self.sessions += 1
+        session = f"reach-{self.sessions}"
+        path, headers, body = _request(agent, session, _PLACE, SYSTEM, (), said)
+        if agent == "chat":
+            function = {"name": "shell", "description": "Run a command.", "parameters": _TOOL}
+            body["tools"] = [{"type": "function", "function": function}]
+        headers |= {"x-user-id": user, **self.program.auth}
+        before = len(self.provider.traffic)
+        response = self.http.post(
+            f"{self.program.url}{path}", json={**body, "stream": stream}, headers=headers
+        )
+        response.raise_for_status()
+        calls = len(self.provider.traffic) - before
+        return Offered(self.provider.newest, calls, "metaclaw_" in response.text)
 
     def read_by_tool(self, user: str, text: str) -> None:
         """Let an agent read this text with a tool."""
