@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.reach.model import ScriptedModel, message_text
 
 TRAFFIC = "traffic"
+_GOING_ON = "enforce"
 
 
 class ScriptedProvider:
@@ -23,6 +24,7 @@ class ScriptedProvider:
 
     def __init__(self, model: ScriptedModel, delay_s: float = 0.0) -> None:
         self.newest = ""
+        self.requests = 0
         self.calls: Counter[str] = Counter()
         self.tokens: Counter[str] = Counter()
         self.traffic: list[int] = []
@@ -33,15 +35,18 @@ class ScriptedProvider:
 
     def answer(self, purpose: str, raw: bytes) -> dict[str, Any]:
         """The answer to one request in the chat wire."""
+        # The program goes on with an agent's request after a call of its own tools.
+        is_of_agent = purpose in ("", _GOING_ON)
         body = json.loads(raw or b"{}")
         messages = body.get("messages", [])
         if purpose == "listen" and self._delay_s:
             time.sleep(self._delay_s)
         tools = [tool.get("function", {}).get("name", "") for tool in body.get("tools") or ()]
-        lookup = None if purpose else self._model.lookup(messages, tools)
+        lookup = self._model.lookup(messages, tools) if is_of_agent else None
         message: dict[str, Any] = {"role": "assistant"}
         if lookup is None:
-            message["content"] = text = self._model.answer(purpose, messages)
+            asked = "" if is_of_agent else purpose
+            message["content"] = text = self._model.answer(asked, messages)
         else:
             call = {"name": lookup[0], "arguments": json.dumps(lookup[1])}
             identity = f"call_{len(messages)}"
@@ -54,9 +59,11 @@ class ScriptedProvider:
         with self._lock:
             self.calls[purpose or TRAFFIC] += 1
             self.tokens[purpose or TRAFFIC] += prompt + completion
+            if is_of_agent:
+                self.requests += 1
+                self.newest = "\n".join(map(message_text, messages))
             if not purpose:
                 self.traffic.append(prompt + completion)
-                self.newest = "\n".join(map(message_text, messages))
         return {
             "id": "chatcmpl-reach",
             "object": "chat.completion",

@@ -128,13 +128,16 @@ class World:
             function = {"name": "shell", "description": "Run a command.", "parameters": _TOOL}
             body["tools"] = [{"type": "function", "function": function}]
         headers |= {"x-user-id": user, **self.program.auth}
-        before = len(self.provider.traffic)
+        before = self.provider.requests
         response = self.http.post(
             f"{self.program.url}{path}", json={**body, "stream": stream}, headers=headers
         )
         response.raise_for_status()
-        calls = len(self.provider.traffic) - before
-        return Offered(self.provider.newest, calls, "metaclaw_" in response.text)
+        calls = self.provider.requests - before
+        lines = response.text.splitlines() if stream else [f"data: {response.text}"]
+        events = (line.removeprefix("data: ") for line in lines if line.startswith("data: {"))
+        was_seen = any(_calls_ours(json.loads(event)) for event in events)
+        return Offered(self.provider.newest, calls, was_seen)
 
     def read_by_tool(self, user: str, text: str) -> None:
         """Let an agent read this text with a tool."""
@@ -352,6 +355,19 @@ def _codex_item(role: str, text: str) -> dict[str, Any]:
         "role": role,
         "content": [{"type": "output_text" if role == "assistant" else "input_text", "text": text}],
     }
+
+
+def _calls_ours(value: object) -> bool:
+    """Whether an answer has a call of a tool of the program's own. Some wires repeat the definitions
+    of the tools, which are none.
+    """
+    if isinstance(value, list):
+        return any(map(_calls_ours, value))
+    if not isinstance(value, dict):
+        return False
+    is_ours = str(value.get("name")).startswith("metaclaw_")
+    is_call = "arguments" in value or "input" in value
+    return (is_ours and is_call) or any(map(_calls_ours, value.values()))
 
 
 def _answer_text(agent: str, answer: dict[str, Any]) -> str:
