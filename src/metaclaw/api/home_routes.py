@@ -82,6 +82,7 @@ class HomeRoutes:
                 lambda: library.view.skills,
                 Budgets.configured(config.skills),
                 {team.name: team.users for team in config.teams},
+                Overview(database),
                 self.absorbed,
                 self.embedded,
             ),
