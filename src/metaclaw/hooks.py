@@ -17,7 +17,7 @@ AGENTS: Final = "metaclaw.agents"
 
 # What distributions of this project add, and the folder of each in the repository.
 _OURS: Final = {
-    COMMANDS: {"bench": "bench"},
+    COMMANDS: {"bench": "bench", "demo": "plugins/demo"},
     CALENDARS: {"caldav": "plugins/caldav", "google": "plugins/google_calendar"},
     TRAINING_SERVICES: {"mint": "plugins/mint", "weaver": "plugins/weaver"},
     MODEL_HOSTS: {"sglang": "plugins/sglang"},

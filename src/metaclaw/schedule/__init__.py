@@ -4,7 +4,7 @@ Plugins read kinds of calendars.
 
 from collections.abc import Iterable
 
-from metaclaw.schedule.assembly import build_windows, connect_calendar, read_calendars, try_inputs
+from metaclaw.schedule.assembly import build_windows, connect_calendar
 from metaclaw.schedule.calendar_plugins import (
     CalendarError,
     CalendarEvent,

@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from metaclaw.schedule.input import InputReport, InputSource, SignalError, Sleep, poll_input
+from metaclaw.schedule.input import InputReport, SignalError, Sleep, poll_input
 
 _LOOK_EVERY_S: Final = 5.0
 _X11: Final = (sys.executable, "-I", "-S", str(Path(__file__).with_name("x11_idle.py")))
@@ -94,28 +94,6 @@ def is_wayland() -> bool:
     if os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY"):
         return bool(os.environ.get("WAYLAND_DISPLAY"))
     return Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "wayland-0").is_socket()
-
-
-class EitherInput:
-    """The first source, or the second where the desktop does not offer the first."""
-
-    hears_all = True
-    is_screen = True
-
-    def __init__(self, first: InputSource, second: InputSource) -> None:
-        self._sources = first, second
-        self.name = first.name
-
-    async def follow(self, report: InputReport) -> None:
-        """Follow the first source, or else the second. Raises SignalError if neither works."""
-        troubles = []
-        for source in self._sources:
-            self.name = source.name
-            try:
-                await source.follow(report)
-            except SignalError as error:
-                troubles.append(str(error))
-        raise SignalError("; ".join(troubles))
 
 
 # -r starts at the object itself, because its depth below the root differs from system to system.

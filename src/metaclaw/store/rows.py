@@ -275,6 +275,7 @@ def turn_row(turn: Turn, placements: bytes | None) -> Values:
             turn.head,
             placements,
             turn.truncated,
+            turn.scope.channel,
         )
     )
 
@@ -311,7 +312,7 @@ def session_of(row: ResultRow) -> SessionRow:
         id=SessionId(row.id),
         key=row.key,
         agent=row.agent,
-        scope=scope_of(row),
+        scope=Scope(row.user_id, row.workspace_id),
         parent=row.parent,
         began_at=row.began_us,
         last_at=row.last_us,
@@ -387,8 +388,8 @@ def placement_of(row: ResultRow) -> Placement:
 
 
 def scope_of(row: ResultRow) -> Scope:
-    """The user and workspace of a row."""
-    return Scope(row.user_id, row.workspace_id)
+    """The user, workspace and channel of a row of `turns`."""
+    return Scope(row.user_id, row.workspace_id, row.channel)
 
 
 def stamp_of(row: ResultRow) -> Stamp:
