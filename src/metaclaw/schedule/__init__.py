@@ -1,5 +1,5 @@
 """When weights may be trained: signals of presence, the forecast, the decision, and windows.
-Plugins read kinds of calendars.
+Plugins read kinds of calendars, and report keyboard and mouse of a desktop.
 """
 
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from metaclaw.schedule.calendar_plugins import (
     fetch,
     find_plugin,
 )
+from metaclaw.schedule.input import InputReport, InputSource, SignalError, Sleep, poll_input
 from metaclaw.schedule.presence import Traffic
 from metaclaw.schedule.training_windows import (
     ManualWindows,
