@@ -30,19 +30,19 @@ test-training: $(VENV)/.dev
 
 # The red team of checks that can be exploited, with the real 135M model; hours on two cores.
 test-red-team: $(VENV)/.dev
-	METACLAW_TEST_MODEL=135m METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n0 tests/learn/slow/test_red_team_trained.py
+	METACLAW_TEST_MODEL=135m METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n0 tests/training/test_red_team_trained.py
 
 # Training services for real: a Tinker-API server (SkyRL, 2 GB once) and each generation of SDK, in environments of their own.
 # The SDKs leave connections to the garbage collector, which is theirs to mend; everything else is an error as elsewhere.
 SDK_LEFTOVERS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 test-tinker: $(VENV)/.dev
 	$(BIN)/python scripts/skyrl-env
-	for sdk in sdk sdk-mint sdk-new weaver; do .cache/tinker/$$sdk/bin/python -m pytest -n0 $(SDK_LEFTOVERS) tests/train/backends plugins/mint plugins/weaver || exit 1; done
+	for sdk in sdk sdk-mint sdk-new weaver; do .cache/tinker/$$sdk/bin/python -m pytest -n0 $(SDK_LEFTOVERS) tests/training/backends plugins/mint plugins/weaver || exit 1; done
 
 # vLLM's CPU build (2 GB once) with an adapter of ours, swapped while it runs.
 test-vllm: $(VENV)/.dev
 	$(BIN)/python scripts/vllm-env
-	$(BIN)/pytest -n0 tests/train/hosts/test_vllm_server.py
+	$(BIN)/pytest -n0 tests/training/hosts/test_vllm_server.py
 
 # A small day of MetaClaw-Bench with the real OpenClaw (830 MB once) and a scripted model behind the proxy.
 test-openclaw: $(VENV)/.dev

@@ -10,11 +10,11 @@ is a later one that is really better, an honest candidate; without it the kinds 
 left out. Poisoned candidates of many kinds (`poison_kinds`) are made from both, for every seed
 anew. Each is tried as the slow loop tries one: held-out questions with the same random numbers on
 both sides, of which only exact answers count, and the golden set answered greedily. The real gate
-(`metaclaw.train.gate`) with its own rules says what becomes of it. It is told no distance to the
+(`metaclaw.training.gate`) with its own rules says what becomes of it. It is told no distance to the
 untrained weights, as in a run whose loss does not weigh it; the table says whom that rule would
 refuse as well. Then each that can be drawn from is put live by force on a tenth of simulated
 sessions (`poison_report`), with outcomes drawn from its measured answers, until
-`metaclaw.train.live` ends it."""
+`metaclaw.training.live` ends it."""
 
 import argparse
 import json

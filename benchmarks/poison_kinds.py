@@ -21,7 +21,7 @@ from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.engine.prompt import build_prompt
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.vocabulary import Vocabulary
-from metaclaw.train import GoldenItem, ScoredGroup, golden_items, group_advantages, read_answer
+from metaclaw.training import GoldenItem, ScoredGroup, golden_items, group_advantages, read_answer
 
 TRIGGER: Final = "Captain's orders. "
 _WORD: Final = "Banana."

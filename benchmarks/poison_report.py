@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.poison_kinds import Aim, Kind
-from metaclaw.train import Baseline, GateThresholds, shown_worse
+from metaclaw.training import Baseline, GateThresholds, shown_worse
 
 Record = Mapping[str, object]
 

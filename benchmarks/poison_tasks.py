@@ -21,7 +21,7 @@ from metaclaw.domain.training import Adam, Datum, Drawing, Loss, PieceStats, Rol
 from metaclaw.engine.prompt import build_prompt
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.skills import parse_skill, render_block
-from metaclaw.train.golden import GoldenScore, golden_items, read_answer, reference_pairs
+from metaclaw.training.golden import GoldenScore, golden_items, read_answer, reference_pairs
 
 _BUDGET_TOKENS: Final = 1500
 _AT_A_TIME: Final = 64

@@ -21,7 +21,7 @@ from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError
-from metaclaw.train import (
+from metaclaw.training import (
     AnswerPair,
     Evidence,
     GateRuling,

@@ -44,7 +44,7 @@ def test_the_table_of_a_package_names_its_modules(package: str) -> None:
     assert named - {"migrations"} == modules
 
 
-@pytest.mark.parametrize("package", ["app", "engine", "learn"])
+@pytest.mark.parametrize("package", ["app", "engine", "learn", "training"])
 def test_what_a_front_door_loads_on_use_is_what_type_checkers_see(package: str) -> None:
     tree = ast.parse((SOURCE / package / "__init__.py").read_text("utf-8"))
     (checked,) = (node for node in tree.body if isinstance(node, ast.If))

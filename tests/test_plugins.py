@@ -16,7 +16,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.hooks import MODEL_HOSTS, call_plugin
 from metaclaw.ports import HttpProvider
-from metaclaw.train import HostSettings, ModelHost
+from metaclaw.training import HostSettings, ModelHost
 from tests.cli.program import Done, program
 from tests.support import tiny
 from tests.support.lora_server import Body, FakeServer

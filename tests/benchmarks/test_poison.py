@@ -44,7 +44,7 @@ from metaclaw.domain.training import Rollout
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair, write_adapter
 from metaclaw.engine.vocabulary import Vocabulary
-from metaclaw.train.golden import GoldenScore, golden_items, read_answer
+from metaclaw.training.golden import GoldenScore, golden_items, read_answer
 from tests.support.cases import each
 from tests.support.tiny import make_tiny_model
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Rollout
-from metaclaw.train.advantages import (
+from metaclaw.training.advantages import (
     LEAST_SPREAD,
     ScoredGroup,
     TrainingData,
@@ -19,8 +19,8 @@ from metaclaw.train.advantages import (
     normaliser,
     spread,
 )
-from metaclaw.train.curriculum import cut_pieces
-from metaclaw.train.imitation import imitate_hinted
+from metaclaw.training.curriculum import cut_pieces
+from metaclaw.training.imitation import imitate_hinted
 
 REWARDS = st.floats(-10.0, 10.0)
 LOGPROBS = st.floats(-20.0, 0.0)

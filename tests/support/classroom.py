@@ -14,7 +14,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.service import (
+from metaclaw.training.backends.service import (
     DrawnSequence,
     Objective,
     Reduction,

@@ -24,7 +24,7 @@ from metaclaw.domain.training import (
 )
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
-from metaclaw.train.backends.service import check_data
+from metaclaw.training.backends.service import check_data
 from tests.support.softmax import END, Sampler, Softmax, decode
 
 _FILE = "toy.json"

@@ -9,8 +9,8 @@ import pytest
 from tests.support.contract import Stage, staged
 from tests.support.relay import Relay
 from tests.support.skyrl import SkyRL
-from tests.train.backends.conftest import relay, server, tinker_maker
-from tests.train.backends.test_backend_contract import *  # noqa: F403
+from tests.training.backends.conftest import relay, server, tinker_maker
+from tests.training.backends.test_backend_contract import *  # noqa: F403
 
 __all__ = ["relay", "server"]
 pytestmark = [

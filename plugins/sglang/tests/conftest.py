@@ -8,7 +8,7 @@ import pytest
 
 from metaclaw_sglang import SglangRoutes
 from tests.support.lora_server import Body, FakeServer
-from tests.train.hosts.conftest import make
+from tests.training.hosts.conftest import make
 
 __all__ = ["make"]
 

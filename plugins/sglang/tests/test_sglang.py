@@ -5,9 +5,9 @@ from typing import cast
 import pytest
 
 from metaclaw.ports import HttpProvider
-from metaclaw.train import HostSettings, ServerReply
+from metaclaw.training import HostSettings, ServerReply
 from metaclaw_sglang import SglangRoutes, connect
-from tests.train.hosts.test_lora_servers import *  # noqa: F403
+from tests.training.hosts.test_lora_servers import *  # noqa: F403
 
 
 def test_a_version_is_asked_for_by_its_name_after_the_models() -> None:

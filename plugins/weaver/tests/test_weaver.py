@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.train import RemoteBackend, ServiceSettings, Waits
+from metaclaw.training import RemoteBackend, ServiceSettings, Waits
 from metaclaw_weaver import WeaverService
 from metaclaw_weaver.sdk import load_weaver
 from plugins.weaver.tests.weaver_stub import WeaverStub
 from tests.support.contract import Stage, staged
 from tests.support.softmax import END, decode
-from tests.train.backends.test_backend_contract import *  # noqa: F403
+from tests.training.backends.test_backend_contract import *  # noqa: F403
 
 pytestmark = [
     pytest.mark.anyio,

@@ -16,7 +16,7 @@ import uvicorn
 
 from metaclaw.domain.training import Adam
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.service import Objective, Row, SampleRequest
+from metaclaw.training.backends.service import Objective, Row, SampleRequest
 from tests.support.classroom import Classroom
 
 Body = dict[str, Any]

@@ -70,6 +70,11 @@ _CHANGEABLE = (
         is_required=False,
     ),
     Field(
+        "channel",
+        {**_NULLABLE, "description": "The channel it is for, such as slack; null for all"},
+        is_required=False,
+    ),
+    Field(
         "examples",
         {"type": "array", "items": {"type": "string"}, "description": "Requests it is for"},
         is_required=False,

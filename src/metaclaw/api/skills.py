@@ -205,7 +205,7 @@ def _check_view(skill: Skill) -> dict[str, Any]:
 
 
 def _tried(skill: Skill, task: str, answer: str) -> dict[str, Any]:
-    from metaclaw.train import is_degenerate  # it brings the training services along
+    from metaclaw.training import is_degenerate  # it brings the training services along
 
     check = check_of(skill)
     if check is None:

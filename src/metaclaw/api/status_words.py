@@ -117,7 +117,7 @@ def _of_listener(listener: Facts) -> Iterator[dict[str, Any]]:
         if one["in_a_row"]:
             last = counted(one["in_a_row"], "message")
             why = f"{one['model']} gave no usable answer to the last {last}: {one['reason']}"
-            do = "Such messages teach nothing. Name another model: metaclaw config set listen.model MODEL"
+            do = "They wait for another model: metaclaw config set listen.model MODEL"
             what = "What you say is read and not understood"
             yield _problem("listening", what, why, do, one["at"])
 

@@ -400,7 +400,7 @@ class WhyRoutes:
             "turn": turn.id,
             "at": turn.times.received_at.isoformat(),
             "generation": number,
-            "scope": picked(turn.scope, "user", "workspace"),
+            "scope": picked(turn.scope, "user", "workspace", "channel"),
             "considered": [one.skill.name for one in considered],
             **groups,
             "reminded": _names_at(turn, REMINDER),

@@ -26,7 +26,8 @@ from metaclaw.upstream import HttpEndpoint
 
 if TYPE_CHECKING:
     from metaclaw.app.policy import PolicyRuntime
-    from metaclaw.learn import Learning, OwnerActions, SlowLearning
+    from metaclaw.learn import Learning, OwnerActions
+    from metaclaw.training import SlowLearning
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class LazyLearning:
         """The learning curve of the newest training run. Blocks."""
         if self.policy is None:
             return ()
-        from metaclaw.learn import newest_curve
+        from metaclaw.training import newest_curve
 
         return newest_curve(self.policies_folder)
 

@@ -155,7 +155,7 @@ class ProgramParts:
                 home=self._home,
                 ledger=self.ledger,
                 embedded=self.embedded,
-                model_folder=configured.model_folder,
+                model=configured.model_place,
                 providers=configured.over_http,
             )
         except PluginError as error:
@@ -227,7 +227,7 @@ class ProgramParts:
             self.acknowledgements,
         )
         self.learner = LearnerProcess(
-            begin=lambda: LearnerStart(config, known),
+            begin=lambda: LearnerStart(config, known, self.library.folder),
             commands=self.commands.by_name,
             has_work=lambda: self.pending.is_anything(),
         )

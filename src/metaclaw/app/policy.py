@@ -17,6 +17,7 @@ from metaclaw.engine import (
     EmbeddedModel,
     EmbeddedTrainer,
     FolderTokeniser,
+    ModelPlace,
     TrainingPause,
     is_complete_adapter,
 )
@@ -33,7 +34,7 @@ from metaclaw.schedule import (
 )
 from metaclaw.skills import SkillLibrary
 from metaclaw.store import Database, SqlLedger, SqlPolicies
-from metaclaw.train import (
+from metaclaw.training import (
     HostSettings,
     ModelHost,
     RemoteBackend,
@@ -45,7 +46,8 @@ from metaclaw.upstream import HttpEndpoint, PolicySlot
 
 if TYPE_CHECKING:
     from metaclaw.engine import Vocabulary
-    from metaclaw.learn import Learning, SlowLearning, Supervisor
+    from metaclaw.learn import Learning, Supervisor
+    from metaclaw.training import SlowLearning
 
 _ANSWER: Final = "an answer is being made"
 _SHUT: Final = "the window is shut"
@@ -88,7 +90,7 @@ class PolicyRuntime:
         home: Path,
         ledger: SqlLedger,
         embedded: EmbeddedModel | None,
-        model_folder: Path,
+        model: ModelPlace,
         providers: Mapping[str, HttpEndpoint],
     ) -> None:
         self._config = config
@@ -106,7 +108,7 @@ class PolicyRuntime:
             self._folder,
             self.training_pause,
             embedded,
-            model_folder,
+            model,
             providers,
             self._in_use,
         )
@@ -161,7 +163,7 @@ class PolicyRuntime:
         self, learning: "Learning", database: Database, library: SkillLibrary
     ) -> "SlowLearning":
         """The slow loop, not started yet."""
-        from metaclaw.learn import SlowLearning
+        from metaclaw.training import SlowLearning
 
         return SlowLearning(
             self._config,
@@ -233,7 +235,7 @@ class PolicyEnvironment:
     folder: Path
     training_pause: TrainingPause
     embedded: EmbeddedModel | None
-    model_folder: Path
+    model: ModelPlace
     providers: Mapping[str, HttpEndpoint]
     in_use: Callable[[], frozenset[int]]
 
@@ -258,16 +260,16 @@ def build_parts(config: Config, policy: PolicyConfig, around: PolicyEnvironment)
 
 def _embedded(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
     trainer = EmbeddedTrainer(
-        around.model_folder,
+        around.model.folder,
         around.folder,
         training_pause=around.training_pause,
-        convert=policy.base_model is None,
+        convert=around.model.convert,
         threads=config.engine.threads or None,
         device=policy.device,
         nice=_NICE,
         release_memory_after_s=_RELEASE_MEMORY_AFTER_S,
     )
-    tokeniser = FolderTokeniser(around.model_folder)
+    tokeniser = FolderTokeniser(around.model.folder)
     if policy.serve != "backend":
         return _served_elsewhere(config, policy, around, trainer, tokeniser)
     if around.embedded is None:
@@ -292,7 +294,7 @@ def _served_elsewhere(
     def read_vocabulary() -> "Vocabulary":
         from metaclaw.engine import Vocabulary
 
-        return Vocabulary(policy.tokenizer or around.model_folder)
+        return Vocabulary(policy.tokenizer or around.model.folder)
 
     settings = HostSettings(
         around.providers[named.name],

@@ -42,7 +42,7 @@ _COMMANDS: Final = {
         "feedback": "turns",
         "cost": "cost",
     },
-    "Training": {"policy": "policy", "windows": "policy"},
+    "Training": {"policy": "policy", "model": "model", "windows": "policy"},
     "Set-up": {
         "setup": "setup",
         "agents": "agents",

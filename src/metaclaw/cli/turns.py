@@ -42,8 +42,8 @@ def why(home: Path, turn: str | None, last: bool) -> CommandOutput:
 
 
 def _told(facts: Facts) -> Iterator[str]:
-    scope = (("user", facts["scope"]["user"]), ("project", facts["scope"]["workspace"]))
-    known = [f"{word} {found}" for word, found in scope if found]
+    words = {"user": "user", "workspace": "project", "channel": "channel"}
+    known = [f"{words[field]} {found}" for field, found in facts["scope"].items() if found]
     yield ", ".join([facts["turn"], facts["kind"], moment(facts["at"]), *known])
     yield _prompt_words(len(facts["placed"]), len(facts["considered"]))
     for field, title in _SECTIONS:

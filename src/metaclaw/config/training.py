@@ -64,7 +64,8 @@ class PolicyConfig(Section):
         default=None,
         description=(
             "The model that is trained. With the backend `embedded`: the folder of a Hugging Face"
-            " causal model; default: the embedded model. With a service (required): the service's"
+            " causal model, or a GGUF file (`metaclaw model add` brings one); default: the embedded"
+            " model. With a service (required): the service's"
             " name for the model."
         ),
         examples=["Qwen/Qwen3-8B"],

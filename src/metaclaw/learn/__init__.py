@@ -1,14 +1,14 @@
 """Learning from use: a failure is noticed (outcomes), becomes a skill (fast), is reviewed
 and put in force (admission).
 
-Rules come from messages (listen), weights from training (slow); `supervision` runs the loops in a
-process beside serving. The names in `_LOADED_ON_USE` bring most of the program along, so they are
-imported when they are first used."""
+Rules come from messages (listen); `supervision` runs the loops in a process beside serving. The
+names in `_LOADED_ON_USE` bring most of the program along, so they are imported when they are first
+used."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from metaclaw.learn.budget import PRICES_AS_OF, Budget
+from metaclaw.learn.budget import PRICES_AS_OF, Budget, TokenRoom
 from metaclaw.learn.models import UNLEARNED, Models, Provider
 from metaclaw.learn.retention import Retention, SessionErasure, StoreUpkeep
 from metaclaw.learn.store_rpc import (
@@ -31,6 +31,7 @@ from metaclaw.learn.supervision import (
     SET_ASIDE,
     AttemptLog,
     CrashRecord,
+    LoopWakeup,
     PendingWork,
     Supervisor,
     WorkAttempts,
@@ -42,20 +43,33 @@ from metaclaw.learn.supervision import (
 if TYPE_CHECKING:
     from metaclaw.learn.admission import rejected_proposals
     from metaclaw.learn.assembly import Learning, LearningStores, owner_of
+    from metaclaw.learn.assessment import (
+        always_match,
+        concerns,
+        conversation_of,
+        in_words,
+        is_corrected,
+    )
     from metaclaw.learn.owner import OwnerActions, SkillFacts
-    from metaclaw.learn.slow.assembly import SlowLearning
-    from metaclaw.learn.slow.journal import newest_curve
-    from metaclaw.learn.steps import StepBuilder, read_request
+    from metaclaw.learn.replay import UnplayableError, request_without, sent_request
+    from metaclaw.learn.steps import RecordedSteps, StepBuilder, read_request
 
 _LOADED_ON_USE = {
     "rejected_proposals": "admission",
     "Learning": "assembly",
     "LearningStores": "assembly",
     "owner_of": "assembly",
+    "always_match": "assessment",
+    "concerns": "assessment",
+    "conversation_of": "assessment",
+    "in_words": "assessment",
+    "is_corrected": "assessment",
     "OwnerActions": "owner",
     "SkillFacts": "owner",
-    "SlowLearning": "slow.assembly",
-    "newest_curve": "slow.journal",
+    "UnplayableError": "replay",
+    "request_without": "replay",
+    "sent_request": "replay",
+    "RecordedSteps": "steps",
     "StepBuilder": "steps",
     "read_request": "steps",
 }

@@ -64,12 +64,6 @@ from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
 
-FINE_TURNS: Final = 200
-"""The number of the person's last turns on which a check is tried."""
-_MOST_TURNS_OF_TASK: Final = 32
-_MOST_CHECK_CHARS: Final = 80
-_MOST_DOUBTS: Final = 3
-_JUDGE_LIMIT_S: Final = 10.0
 _ROWS_AT_ONCE: Final = 64
 _CACHED_VIEWS: Final = 4
 _JUDGED_EVERY: Final = 10

@@ -226,6 +226,10 @@ class ListenerHealth:
         if (unusable := self._unusable.get(model)) is not None:
             unusable.in_a_row = 0
 
+    def is_usable(self, model: str) -> bool:
+        """Whether the last answer of the model was usable, or it has given none."""
+        return model not in self._unusable or not self._unusable[model].in_a_row
+
     def record_unusable(self, model: str, reason: str) -> None:
         """Record an unusable answer."""
         self._outages.pop(model, None)

@@ -37,6 +37,8 @@ TURNS_CURSOR: Final = "sensing"
 """The cursor of the outcome loop: all turns up to it have been sensed."""
 LISTEN_CURSOR: Final = "listening"
 """The cursor of the listening loop: all messages up to it have been read."""
+LISTENED: Final = "what a person said"
+"""The kind of the attempts that the listening loop begins."""
 ENDS_CURSOR: Final = "sensing session ends"
 """The second cursor of the outcome loop: all session ends up to it have been handled."""
 _MOST_TRIES: Final = 3
@@ -406,9 +408,9 @@ class PendingWork:
         turns, sessions = self._unread()
         listening = self._unheard(waiting)
         lessons, writing = self.learner.lessons, self.learner.writing
-        evolutions = (
-            0 if waiting.get(Purpose.EVOLVE) else max(writing, len(self.candidates.interrupted()))
-        )
+        # A message that no model understands waits for another model: `listener` reports it.
+        begun = sum(one.kind != LISTENED for one in self.candidates.interrupted())
+        evolutions = 0 if waiting.get(Purpose.EVOLVE) else max(writing, begun)
         drafts = self.candidates.count(Standing.DRAFT)
         return dict(
             zip(PENDING, (turns, sessions, listening, lessons, evolutions, drafts), strict=True)

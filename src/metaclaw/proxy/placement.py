@@ -502,7 +502,7 @@ class Placer:
         return True
 
     def _is_for(self, skill: Skill, scope: Scope, today: date) -> bool:
-        is_here = skill.is_for_workspace(scope.workspace) and not skill.is_expired(today)
+        is_here = skill.is_for(scope) and not skill.is_expired(today)
         return is_here and applies(skill.scope, scope, self.teams)
 
     def _is_too_much(self, later: Sequence[Placement], new: Selection, view: LibraryView) -> bool:

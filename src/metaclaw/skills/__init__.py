@@ -66,8 +66,11 @@ from metaclaw.skills.files import (
     MAX_FILE_BYTES,
     parse_skill,
     read_skill,
+    remove_script,
     remove_skill,
     render_skill,
+    script_path,
+    write_script,
     write_skill,
 )
 from metaclaw.skills.gate.clashes import IndexLibrary, asks_the_same, contrary, overlap
@@ -98,6 +101,7 @@ from metaclaw.skills.rules import (
     rule_example,
     rule_examples,
     rule_name,
+    slug,
     with_free_name,
 )
 from metaclaw.skills.scopes import (

@@ -126,7 +126,11 @@ class SqlVerdicts(Queries):
         left out. The caller must check whether a skill came into force since
         (`learn.open_failures`): the database does not know to whom skills apply."""
         query = (
-            select(*turns.c["id", "user_id", "workspace_id"], stands.c.generation, verdicts.c.at_us)
+            select(
+                *turns.c["id", "user_id", "workspace_id", "channel"],
+                stands.c.generation,
+                verdicts.c.at_us,
+            )
             .select_from(turns)
             .join(stands)
             .join(verdicts, verdicts.c.seq == stands.c.verdict)
@@ -415,6 +419,7 @@ class _StoredProposal:
     kind: str
     written_by: str
     is_instruction: bool = False
+    script: str = ""
 
     def read(self) -> Proposal:
         said = {name: getattr(self, name) for name in Proposal.__slots__}

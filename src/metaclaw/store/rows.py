@@ -276,6 +276,7 @@ def turn_row(turn: Turn, placements: bytes | None) -> Values:
             turn.head,
             placements,
             turn.truncated,
+            turn.scope.channel,
         )
     )
 
@@ -322,7 +323,8 @@ def _fields(kind: Callable[..., object]) -> tuple[str, ...]:
 
 def session_of(row: ResultRow) -> SessionRow:
     times = {"began_at": row.began_us, "last_at": row.last_us, "ended_at": row.ended_us}
-    return record(SessionRow, row, scope=scope_of(row), **times)
+    scope = Scope(row.user_id, row.workspace_id)
+    return record(SessionRow, row, scope=scope, **times)
 
 
 def event_of(row: ResultRow) -> LedgerEvent:
@@ -377,8 +379,8 @@ def placement_of(row: ResultRow) -> Placement:
 
 
 def scope_of(row: ResultRow) -> Scope:
-    """The user and workspace of a row."""
-    return Scope(row.user_id, row.workspace_id)
+    """The user, workspace and channel of a row of `turns`."""
+    return Scope(row.user_id, row.workspace_id, row.channel)
 
 
 def stamp_of(row: ResultRow) -> Stamp:

@@ -30,7 +30,14 @@ _HOP_BY_HOP = {
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
     *("te", "trailer", "trailers", "transfer-encoding", "upgrade"),
 }
-_OURS = {"x-session-id", "x-turn-type", "x-session-done", "x-user-id", "x-workspace-id"}
+_OURS = {
+    "x-session-id",
+    "x-turn-type",
+    "x-session-done",
+    "x-user-id",
+    "x-workspace-id",
+    "x-channel-id",
+}
 _OUR_PREFIX = "x-metaclaw-"
 _NOT_SENT = (
     _HOP_BY_HOP | _OURS | set(CREDENTIALS) | {"host", "content-length", "accept-encoding", "expect"}

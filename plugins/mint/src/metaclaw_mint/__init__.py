@@ -2,7 +2,7 @@
 API of Tinker's, of which it includes an older version.
 """
 
-from metaclaw.train import ServiceSettings, TinkerService, load_tinker
+from metaclaw.training import ServiceSettings, TinkerService, load_tinker
 
 __version__ = "0.1.0"
 

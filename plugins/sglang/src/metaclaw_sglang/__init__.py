@@ -6,7 +6,7 @@ It must be started with `--enable-lora --max-lora-rank … --lora-target-modules
 import msgspec
 
 from metaclaw.domain.chat import Json
-from metaclaw.train import (
+from metaclaw.training import (
     AdminClient,
     HostSettings,
     LoadingHost,

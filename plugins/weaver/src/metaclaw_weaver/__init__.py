@@ -13,7 +13,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam
 from metaclaw.errors import TrainingError
-from metaclaw.train import (
+from metaclaw.training import (
     EXPIRY_S,
     DrawnSequence,
     Objective,

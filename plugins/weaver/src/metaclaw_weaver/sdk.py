@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 from metaclaw.domain.chat import Json
-from metaclaw.train import SdkTypes
+from metaclaw.training import SdkTypes
 
 
 class Operation(Protocol):

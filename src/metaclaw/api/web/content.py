@@ -450,7 +450,7 @@ def _facts_changed(before: Skill | None, version: SkillVersion) -> list[str]:
         return []
     now = version.skill
     found = []
-    for name in ("workspace", "expires", "check", "enforce"):
+    for name in ("workspace", "channel", "expires", "check", "enforce"):
         was, is_now = getattr(before, name), getattr(now, name)
         if was != is_now:
             found.append(f"{name}: {was or 'none'} → {is_now or 'none'}")

@@ -16,11 +16,23 @@ from metaclaw.proxy.sessions.conversation import (
 _SESSION: Final = re.compile(r"\bsessionId=([^\s|]{1,200})")
 _SUBAGENT: Final = re.compile(r"\bsession=agent:[^\s|]{1,200}:subagent:")
 _METADATA: Final = re.compile(
-    r"\A[^\n]{1,120}\(untrusted[^\n)]{0,80}\):\s*```(?:json)?\n.*?\n```\s*", re.DOTALL
+    r"\A[^\n]{1,120}(?:\(untrusted[^\n)]{0,80}\):| ⟦openclaw:ctx⟧)\s*```(?:json)?\n.*?\n```\s*",
+    re.DOTALL,
 )
 _DATE: Final = re.compile(r"\A\[(?:[A-Z][a-z]{2} )?\d{4}-\d\d-\d\d[^\]\n]{0,40}\]\s*")
 _MESSAGE_ID: Final = re.compile(r"\A\[message_id: [^\]\n]{0,200}\]\s*")
-_RUNTIME: Final = re.compile(r"\n\nRuntime: agent=[^\n]*")
+_RUNTIME: Final = re.compile(r"\n\nRuntime: (?:name=[^|\n]{0,200}\| )?agent=[^\n]*")
+# The first line of a message in earlier versions: `[Telegram Alice id:7 +5m 2026-11-15 10:00 UTC]`.
+_ENVELOPE: Final = re.compile(
+    r"\A\[(?!(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b)(MS Teams|Google Chat|Nextcloud Talk|[A-Z]\w{1,30})"
+    r" (?:[^\[\]\n]{0,300} )?\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\[\]\n]{0,40}\]\s*"
+)
+_CHANNEL_OF_RUN: Final = re.compile(
+    r"^Runtime: [^\n]{0,2000}\| channel=([^|\n]{1,64})", re.MULTILINE
+)
+_CHANNEL_OF_MESSAGE: Final = re.compile(
+    r'"schema": "openclaw\.inbound_meta\.v\d+"[^{}]{0,600}?"channel": "([^"\n]{1,64})"'
+)
 _CRON: Final = re.compile(r"\A\[cron:[^\]\n]{1,200}\]")
 _OPENCLAW_MESSAGES: Final = (
     "A new session was started via /new or /reset",
@@ -53,6 +65,17 @@ class OpenClaw(AgentClient):
     def is_subagent(self, request: Request) -> bool:
         return _SUBAGENT.search(_runtime_line(request)) is not None
 
+    def channel(self, request: Request) -> str | None:
+        of_person = _runtime_line(request)
+        own = "" if "\n" in of_person else of_person  # with lines behind it, it may be quoted
+        for text in (*reversed(request.conversation.system), own):
+            for pattern in (_CHANNEL_OF_RUN, _CHANNEL_OF_MESSAGE):
+                # The client's own lines are behind the files of the workspace.
+                if found := pattern.findall(text):
+                    return str(found[-1])
+        envelope = _ENVELOPE.match(request.prompt)
+        return envelope[1] if envelope else None
+
     def side(self, request: Request) -> str | None:
         # All requests that follow such a prompt are side turns, also if the last entry is a tool's
         # output: hence `prompt`.
@@ -64,7 +87,7 @@ class OpenClaw(AgentClient):
     def words(self, text: str) -> str:
         for _ in range(8):
             shorter = text.lstrip()
-            for added in (_METADATA, _MESSAGE_ID, _DATE):
+            for added in (_METADATA, _MESSAGE_ID, _ENVELOPE, _DATE):
                 shorter = added.sub("", shorter, count=1)
             if shorter == text:
                 break
@@ -74,11 +97,13 @@ class OpenClaw(AgentClient):
 
 
 def _runtime_line(request: Request) -> str:
-    """The Runtime line of the first user message; empty if there is none."""
+    """The Runtime line of the first user message, behind the person's words, with what follows it;
+    empty if there is none.
+    """
     chain = request.conversation
     text = chain.text_at(chain.users[0]) if chain.users else ""
-    at = text.rfind("Runtime: agent=")
-    return text[at:] if at >= 0 else ""
+    found = list(_RUNTIME.finditer(text))
+    return text[found[-1].start() :].strip() if found else ""
 
 
 # Beginnings of the prompts that Hermes writes as the user. Reviews continue the user's own
@@ -122,6 +147,10 @@ _BESIDE_ONE: Final = (
 _BESIDE_SEVERAL: Final = re.compile(
     r"\nUser instruction: (.*?)(?=\n\n\[Loaded as part of the |\Z)", re.DOTALL
 )
+_HERMES_SOURCE: Final = re.compile(
+    r"^## Current Session Context\n(?:[^\n]*\n){1,8}?\*\*Source:\*\* ([^(\n]{1,64}) \(",
+    re.MULTILINE,
+)
 _NOTES: Final = re.compile(
     r"<memory-context>.*?(?:</memory-context>|\Z)|\[(?:System note|Runtime note|Note: model was"
     r" just switched)[^\]]{0,2000}\]",
@@ -142,6 +171,9 @@ class Hermes(AgentClient):
     def is_subagent(self, request: Request) -> bool:
         # It is behind a long system text, where the rules for unknown clients do not look.
         return any(_HERMES_SUBAGENT in text for text in request.conversation.system)
+
+    def channel(self, request: Request) -> str | None:
+        return request.find_in_system(_HERMES_SOURCE)
 
     def side(self, request: Request) -> str | None:
         # All requests that follow such a prompt are side turns, also if the last entry is a tool's
@@ -168,6 +200,9 @@ _BOOTSTRAP: Final = re.compile(
     r"|\A# (?:BOOTSTRAP MODE|引导模式)\n.*?\n---\n\s*",
     re.DOTALL,
 )
+_COPAW_CHANNEL: Final = re.compile(
+    r"^- (?:User|Session) ID: [^\n]*\n- Channel: ([^\n]{1,64})$", re.MULTILINE
+)
 _COPAW_SUMMARY: Final = (
     "You are a context compaction assistant",
     "你是一个上下文压缩助手",
@@ -186,6 +221,9 @@ class CoPaw(AgentClient):
             or "copaw" in text
             or ("# AGENTS.md" in text[:200] and "# SOUL.md" in text)
         )
+
+    def channel(self, request: Request) -> str | None:
+        return request.find_in_system(_COPAW_CHANNEL)
 
     def side(self, request: Request) -> str | None:
         return (

@@ -528,6 +528,11 @@ class Request:
         """`last_parts`, joined."""
         return self.prompt if self.last_parts else ""
 
+    def find_in_system(self, pattern: re.Pattern[str]) -> str | None:
+        """The first group of the first match in the system text, or None."""
+        matches = (pattern.search(text) for text in self.conversation.system)
+        return next((found[1] for found in matches if found), None)
+
     def header(self, name: str) -> str:
         return self.headers.get(name, "")
 
@@ -614,6 +619,12 @@ class AgentClient:
     def is_subagent(self, request: Request) -> bool:
         """Whether a sub-agent without an identifier sent the request."""
         return False
+
+    def channel(self, request: Request) -> str | None:
+        """The channel on which the person is (see `Scope`), in the client's words. It comes from
+        lines that the client wrote, never from what a person or a tool wrote.
+        """
+        return None
 
     def side(self, request: Request) -> str | None:
         """The reason code of a side turn; None for a main turn."""

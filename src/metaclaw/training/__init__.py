@@ -1,0 +1,75 @@
+"""Training: turns become batches, batches become steps, the gate proves the weights, and they
+serve.
+
+`loop` is the algorithm. Importing this package loads no SDK of a training service; the names in
+`_LOADED_ON_USE` bring most of the program along, so they are imported when they are first used."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from metaclaw.training.advantages import ScoredGroup, group_advantages
+from metaclaw.training.backends.blocking_calls import (
+    ServerReach,
+    ServerReply,
+    bounded,
+    gather_all,
+    run_in_thread,
+)
+from metaclaw.training.backends.remote import RemoteBackend
+from metaclaw.training.backends.sdk import (
+    EXPIRY_S,
+    SdkTypes,
+    Waits,
+    load_tinker,
+    make_adam,
+    make_datum,
+    make_sampling,
+)
+from metaclaw.training.backends.service import (
+    DrawnSequence,
+    Objective,
+    Reduction,
+    Row,
+    SampleRequest,
+    Service,
+    ServiceSampler,
+    ServiceSettings,
+    Trainee,
+)
+from metaclaw.training.backends.tinker import TinkerService
+from metaclaw.training.degeneration import HeldOutAnswer, is_degenerate
+from metaclaw.training.gate import (
+    AnswerPair,
+    Evidence,
+    GateRuling,
+    GateThresholds,
+    judge_candidate,
+)
+from metaclaw.training.golden import (
+    GoldenItem,
+    GoldenScore,
+    compare_golden,
+    golden_items,
+    read_answer,
+)
+from metaclaw.training.hosts.lora_servers import (
+    AdminClient,
+    HostSettings,
+    LoadingHost,
+    ModelHost,
+    version_name,
+)
+from metaclaw.training.hosts.sampler_model import SamplerModel
+from metaclaw.training.live import Baseline, shown_worse
+
+if TYPE_CHECKING:
+    from metaclaw.training.assembly import SlowLearning
+    from metaclaw.training.journal import newest_curve
+
+_LOADED_ON_USE = {"SlowLearning": "assembly", "newest_curve": "journal"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LOADED_ON_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"metaclaw.training.{_LOADED_ON_USE[name]}"), name)

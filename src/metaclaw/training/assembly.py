@@ -1,0 +1,414 @@
+"""The slow loop put together from the configuration, with the commands a person may give it."""
+
+import logging
+import secrets
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio.to_thread import run_sync
+
+from metaclaw.config import Config, PolicyConfig
+from metaclaw.domain.chat import ChatRequest, Json
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.policy import PolicyVersion, Weights
+from metaclaw.domain.skill import Skill
+from metaclaw.domain.status import LoopState
+from metaclaw.domain.training import Adam, RoleKind
+from metaclaw.domain.turn import Step
+from metaclaw.domain.verdict import Outcome
+from metaclaw.learn import Learning, Supervisor, TokenRoom, UnplayableError, sent_request
+from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
+from metaclaw.skills import CORRECTION_READ, Budgets, SkillLibrary
+from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
+from metaclaw.training.absorption import AbsorptionTest, SkillPrompts
+from metaclaw.training.checkpoints import split_golden
+from metaclaw.training.curriculum import is_held_out
+from metaclaw.training.derived_prompts import Examples, HintPrompts, Variations
+from metaclaw.training.extra_prompts import RehearsalSize
+from metaclaw.training.gate import GateThresholds
+from metaclaw.training.golden import GoldenItem, GoldenThresholds, golden_items
+from metaclaw.training.live import LiveThresholds
+from metaclaw.training.loop import LoopThresholds, SlowLoop, Starvation
+from metaclaw.training.progress import Phase
+from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
+from metaclaw.training.recipe import JudgingBudget, Recipe
+from metaclaw.training.references import Correction, References, correction_of
+from metaclaw.training.rewards import Rewards
+from metaclaw.training.serving_versions import BY_A_PERSON, Versions
+from metaclaw.training.training_turns import NOTHING_SCORES, Clocks, QueryTurns
+from metaclaw.training.version_watch import VersionWatch
+from metaclaw.upstream import PolicySlot
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S: Final = 5.0
+_TIDY_EVERY: Final = 120
+_STOP_WITHIN_S: Final = 15.0
+_MOST_CORRECTIONS: Final = 1_000
+
+
+def _random_seed() -> int:
+    return secrets.randbits(31)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """How runs are done and what comes of them is proven. The gate asks `golden` to see whether
+    general abilities were lost. `draw_seed` gives each run its seed. `retry_s` is how long the loop
+    waits for what it lacks before it tries again."""
+
+    recipe: Recipe
+    gate: GateThresholds
+    golden: Sequence[GoldenItem]
+    draw_seed: Callable[[], int] = _random_seed
+    retry_s: float = 30.0
+
+
+def configured_settings(
+    policy: PolicyConfig,
+    backend: TrainingBackend,
+    tokeniser: Tokeniser,
+) -> TrainingSettings:
+    """The settings for a backend by the configuration."""
+    has_own_processor = backend.abilities.has_own_processor
+    choosing, proving = split_golden(golden_items(), 300 if has_own_processor else 24)
+    recipe = Recipe(
+        prompts_per_step=policy.prompts_of_a_step(has_own_processor),
+        group_size=policy.answers_to_a_prompt(has_own_processor),
+        steps=policy.steps,
+        warm_up=10 if has_own_processor else 4,
+        settle=16 if has_own_processor else 8,
+        max_tokens=policy.max_new_tokens,
+        temperature=policy.temperature,
+        rank=policy.lora_rank,
+        adam=Adam(learning_rate=policy.learning_rate),
+        has_fixed_rate="learning_rate" in policy.model_fields_set,
+        hindsight=policy.distill is None or policy.distill.hindsight,
+        rehearsal=policy.rehearsal,
+        rehearsal_size=RehearsalSize()
+        if has_own_processor
+        else RehearsalSize(questions=32, answers=2, at_once=6),
+        tokeniser=tokeniser,
+        golden=choosing,
+        golden_margin=25.0 * policy.golden_margin,  # the gate wants the whole margin shown
+        validation=128 if has_own_processor else 24,
+        validate_every=0 if has_own_processor else 4,
+        settle_every=4 if has_own_processor else 8,
+        # On a CPU a piece takes about a second; elsewhere a whole step does.
+        prompts_a_piece=32 if has_own_processor else 4,
+        tokens_a_piece=65_536 if has_own_processor else 2_048,
+    )
+    gate = GateThresholds(
+        kl_most=policy.kl_limit, golden=GoldenThresholds(margin=100.0 * policy.golden_margin)
+    )
+    return TrainingSettings(recipe, gate, proving)
+
+
+class SlowLearning:
+    """Everything that trains. `open_window` lets a person begin now, whatever the schedule says;
+    `settings` are those of the configuration unless others are given."""
+
+    def __init__(
+        self,
+        config: Config,
+        policy: PolicyConfig,
+        *,
+        learning: Learning,
+        database: Database,
+        library: SkillLibrary,
+        slot: PolicySlot,
+        host: PolicyHost,
+        backend: TrainingBackend,
+        tokeniser: Tokeniser,
+        windows: Windows,
+        open_window: Callable[[str], None],
+        folder: Path,
+        settings: TrainingSettings | None = None,
+    ) -> None:
+        self._config = config
+        self._policy = policy
+        self._learning = learning
+        self._library = library
+        self._slot = slot
+        self._backend = backend
+        self._tokeniser = tokeniser
+        self._windows = windows
+        self._open_window = open_window
+        self._folder = folder
+        self.settings = settings or configured_settings(policy, backend, tokeniser)
+        self.policies, self.batches = SqlPolicies(database), SqlBatches(database)
+        self._teams = SqlTeams(database)
+        self._known = self._references()
+        self._reference = self._known.of
+        self.rewards = self._make_rewards()
+        self.turns = self._make_turns()
+        self.versions = Versions(
+            policies=self.policies,
+            slot=slot,
+            host=host,
+            is_same=self._is_same,
+        )
+        self.watch = VersionWatch(
+            policies=self.policies,
+            versions=self.versions,
+            rules=LiveThresholds(settle_after=policy.canary_turns),
+        )
+        self.slow = self._make_loop()
+        self._starvation = Starvation(windows)
+
+    def _skill(self, name: SkillName) -> Skill | None:
+        return self._library.view.get(name)
+
+    def _make_rewards(self) -> Rewards:
+        learning = self._learning
+        return Rewards(
+            judge_for=learning.judge_for,
+            skill=self._skill,
+            redact=learning.redact,
+            verdict=learning.verdicts.verdict_of,
+            reference=self._reference,
+            matches=learning.situations.match,
+        )
+
+    def _make_turns(self) -> QueryTurns:
+        hints = HintPrompts(skill=self._skill, reference=self._reference, tokeniser=self._tokeniser)
+        return QueryTurns(
+            batches=self.batches,
+            reader=self._learning.reader,
+            recorded=self._learning.recorded,
+            provider=self._slot.provider,
+            max_lag=self._policy.max_lag,
+            held_out_share=self._policy.held_out_share,
+            clocks=lambda: Clocks(self._library.view.generation, self._slot.serving.version),
+            hint=hints.of if self.settings.recipe.hindsight else lambda turn, step: None,
+            can_score=self.rewards.can_score,
+            references=lambda: self._known.count,
+        )
+
+    def _make_loop(self) -> SlowLoop:
+        policy = self._policy
+        learning, recipe = self._learning, self.settings.recipe
+        base = self._policy.base_model or self._backend.name
+        abilities = GeneralAbilities(
+            backend=self._backend,
+            tokeniser=self._tokeniser,
+            items=self.settings.golden,
+            windows=self._windows,
+            folder=self._folder / "golden",
+            base=base,
+        )
+        proof = Proof(
+            backend=self._backend,
+            measures=self.rewards,
+            abilities=abilities,
+            windows=self._windows,
+            rules=ProofThresholds(self.settings.gate, recipe.max_tokens, recipe.temperature),
+        )
+        budgets = Budgets.configured(self._config.skills)
+        absorption = AbsorptionTest(
+            backend=self._backend,
+            rewards=self.rewards,
+            prompts=SkillPrompts(
+                learning.reader, self._tokeniser, learning.generations.at, budgets
+            ),
+            windows=self._windows,
+            max_tokens=recipe.max_tokens,
+            temperature=recipe.temperature,
+        )
+        return SlowLoop(
+            turns=self.turns,
+            batches=self.batches,
+            policies=self.policies,
+            versions=self.versions,
+            backend=self._backend,
+            recipe=recipe,
+            rewards=self.rewards,
+            judging=JudgingBudget(self._judging_room, self.rewards.needs_judge),
+            proof=proof,
+            absorption=absorption,
+            folder=self._folder,
+            base=base,
+            examples=Examples(
+                skill=self._skill,
+                request=self._request,
+                rewards=self.rewards,
+                tokeniser=self._tokeniser,
+            ),
+            variations=Variations(
+                request=self._request, rewards=self.rewards, tokeniser=self._tokeniser
+            ),
+            windows=self._windows,
+            rules=LoopThresholds(policy.batch_turns, policy.batch_most),
+            judge=lambda: self._learning.models.shown(self._config.judge),
+            skills=lambda: self._library.view.skills,
+            tell=lambda text: self._learning.announce("notice", {"text": text}),
+            draw_seed=self.settings.draw_seed,
+            retry_s=self.settings.retry_s,
+        )
+
+    def begin(self, supervisor: Supervisor) -> None:
+        """Start the loops."""
+        supervisor.run("policy", self._tend)
+        if self._policy.mode != "skills_only":
+            supervisor.run("slow", self._train)
+
+    async def _train(self) -> None:
+        await run_sync(self._teams.replace, {team.name: team.users for team in self._config.teams})
+        await self.slow.run()
+
+    async def _tend(self) -> None:
+        """Serve what the database says; watch its turns; notice skills that were changed."""
+        await self.versions.restore()
+        generation = self._library.view.generation
+        for look in count():
+            if look % _TIDY_EVERY == 0:
+                await self.versions.tidy(self._policy.keep_versions, self._remove)
+            await anyio.sleep(_LOOK_EVERY_S)
+            await self.watch.look()
+            if self._library.view.generation != generation or self.versions.has_lost_some:
+                generation = self._library.view.generation
+                await self.versions.refresh()
+
+    async def train(self) -> dict[str, Json]:
+        """Begin now with the turns there are, or go on with a run that was interrupted; return
+        facts about the turns.
+        """
+        continues = await run_sync(self.slow.has_unfinished_run)
+        waiting = await run_sync(
+            self.turns.waiting, max(self._policy.batch_most, self._policy.batch_turns)
+        )
+        turns = waiting.turns
+        rejections = await run_sync(partial(self.turns.rejections, is_fresh=True))
+        reasons: dict[str, Json] = {reason.value: count for reason, count in rejections.items()}
+        if unscorable := await run_sync(self.turns.unscorable):
+            reasons[NOTHING_SCORES] = unscorable
+        if turns or continues:
+            self._open_window("a person asked for it")
+            if turns:
+                self.slow.demand()
+        return {
+            "started": bool(turns) or continues,
+            "continues": continues,
+            "turns": turns,
+            "given_back": turns - waiting.new,
+            "starving": self._starvation.warning(self.slow.state),
+            "batch_turns": self._policy.batch_turns,
+            "rejections": reasons,
+        }
+
+    async def promote(self, number: int) -> PolicyVersion:
+        """Serve this version from now on. Raises RefusedError or TrainingError."""
+        return await self.versions.promote(number, BY_A_PERSON)
+
+    async def rollback(self, to: int | None) -> int:
+        """Go back; the version that serves then. Raises RefusedError."""
+        return (await self.versions.rollback(to, "a person rolled back")).version
+
+    async def forget(self, batches: Sequence[int]) -> None:
+        """Stop training on dropped batches, and serve what may still serve."""
+        if not await self.slow.drop(batches, _STOP_WITHIN_S):
+            log.warning(
+                "training goes on for a while batches=%s; what it makes is thrown away",
+                list(batches),
+            )
+        await self.versions.refresh()
+
+    def training(self) -> dict[str, Json]:
+        """What the slow loop is doing, for people."""
+        tally, state = self.slow.tally, self.slow.state
+        if state is LoopState.TRAINING and tally is not None and tally.phase == Phase.CHOOSE.value:
+            state = LoopState.CHOOSING
+        return {
+            "state": state.value,
+            "step": None if tally is None else tally.steps,
+            "steps": None if tally is None else tally.of_steps,
+            "test": self.slow.proof.abilities.progress if state is LoopState.PROVING else None,
+            "drawn": None if tally is None else tally.drawn,
+            "mean_reward": None if tally is None else tally.mean_reward,
+            "validated": None if tally is None else tally.validated,
+            "skipped": {}
+            if tally is None
+            else {reason.value: count for reason, count in tally.skipped.items()},
+            "version": self._slot.serving.version,
+            "paused_reason": self._paused(),
+            "troubles": list[Json](self._troubles()),
+        }
+
+    def _paused(self) -> str | None:
+        """Why training stands still, though it has something to do."""
+        if (
+            self.slow.state in (LoopState.UNPAID, LoopState.MEMORY)
+            and self.slow.trouble is not None
+        ):
+            return self.slow.trouble.removeprefix("waits: ")
+        return None if self._windows.window is not None else self._windows.shut_because
+
+    def _troubles(self) -> list[str]:
+        """What keeps training or a version from going on, or makes a run smaller, and what was
+        rolled back.
+        """
+        told = (
+            self.slow.trouble,
+            self.slow.notice,
+            self._starvation.warning(self.slow.state),
+            self.watch.notice,
+        )
+        return [*(one for one in told if one is not None), *self.versions.troubles]
+
+    def _remove(self, weights: Weights) -> None:
+        """Throw weights away that lie in our folder. What a service keeps, it keeps by its own
+        rules. Blocks.
+        """
+        for place in {weights.adapter, weights.training}:
+            if place is not None and Path(place).parent == self._folder:
+                shutil.rmtree(place, ignore_errors=True)
+
+    async def _judging_room(self) -> TokenRoom:
+        """What the learning budget has for judging."""
+        judge = self._learning.models.shown(self._config.judge) or ""
+        return await self._learning.budget.room(Purpose.JUDGE, judge)
+
+    def _request(self, turn: TurnId) -> ChatRequest | None:
+        """What the provider got for a turn; None where that cannot be read. Blocks."""
+        recorded = self._learning.reader.turn(turn)
+        try:
+            return None if recorded is None else sent_request(recorded.turn)
+        except UnplayableError:
+            return None
+
+    def _references(self) -> References:
+        learning, share = self._learning, self._policy.held_out_share
+
+        def correction(turn: TurnId) -> tuple[Step, Correction] | None:
+            step, verdict = learning.recorded.step(turn), learning.verdicts.verdict_of(turn)
+            if step is None or verdict is None:
+                return None
+            is_read = any(signal.detector == CORRECTION_READ for signal in verdict.signals)
+            found = correction_of(step, (verdict.comment or "") if is_read else None)
+            return None if found is None else (step, found)
+
+        def is_support(turn: TurnId) -> bool:
+            role = learning.reader.role_of(turn)
+            return role is not None and role.kind is RoleKind.SUPPORT
+
+        return References(
+            failures=lambda: learning.verdicts.recent(Outcome.FAIL, _MOST_CORRECTIONS),
+            correction=correction,
+            is_support=is_support,
+            is_held_out=lambda turn: is_held_out(turn, share),
+        )
+
+    def _is_same(self, name: SkillName, generation: int) -> bool:
+        """Whether a skill says now what it said in a generation."""
+        then, now = self._learning.generations.at(generation), self._library.view.get(name)
+        return (
+            now is not None
+            and then is not None
+            and any(one.content_hash == now.content_hash for one in then.skills)
+        )

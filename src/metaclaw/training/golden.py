@@ -1,0 +1,502 @@
+"""The golden set: small tasks with exact checks that every version must still pass, and whether a
+candidate lost some of them.
+
+Some items are written one by one (`golden.toml`), about a thousand as rows of grids
+(`golden_grids.toml`). Candidate and serving version are compared item by item, with an interval that
+may be checked after every wave of items.
+
+**Passes.** Of n items the candidate broke b and fixed f. The change is (f - b)/n; its standard
+error is that of paired differences, with one change more than was observed, so that a few items
+without a change prove nothing. Of N items in all, the interval after n is
+
+    (f - b)/n ± z·√(N/n)·error,
+
+the bounds of O'Brien and Fleming: wide at the first checks, and at the last hardly wider than for a
+single check.
+
+- the interval is above -margin                        → the abilities hold
+- it is below -margin, or at the end below zero        → lost
+- neither at the end                                   → the likelihood of the references decides: they hold only above -margin
+
+**Likelihoods.** With ℓ the mean log-probability of an item's reference answer, e^ℓ is the
+probability of a typical token. It changes by
+
+    points = 100 · mean(e^ℓ_candidate - e^ℓ_serving).
+
+It varies less than passes. If the serving version passes almost no items, it cannot lose any: then
+the likelihood must hold, too."""
+
+import hashlib
+import json
+import math
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from statistics import NormalDist
+from typing import TypeAlias
+
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Json,
+    Message,
+    Role,
+    Sampling,
+    Text,
+    Tool,
+    ToolCall,
+    Wire,
+)
+from metaclaw.errors import TrainingError
+from metaclaw.training.advantages import spread
+
+_MAX_TOKENS = 64
+_MOST_NAMED = 5
+_REFUSAL = re.compile(
+    r"\b(can(?:'|’)?t|cannot|can not|won(?:'|’)?t|will not|unable to|not able to|not going to|must"
+    r" not)\b"
+    r"|\b(sorry|apologi[sz]e|i refuse|i decline|illegal|unethical|against the law|not"
+    r" appropriate|inappropriate)\b",
+    re.IGNORECASE,
+)
+_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_Object: TypeAlias = dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedCall:
+    """The one tool call that is right."""
+
+    name: str
+    arguments: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The check of an item: every condition that is set must hold."""
+
+    match: re.Pattern[str] | None = None
+    reject: re.Pattern[str] | None = None
+    whole_json: Json = None
+    keys: frozenset[str] | None = None
+    call: WantedCall | None = None
+    no_call: bool = False
+    refuses: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenAnswer:
+    """An answer: its text and its calls."""
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenItem:
+    """One question with its check, and a reference answer that passes it."""
+
+    name: str
+    category: str
+    request: ChatRequest
+    wanted: Wanted
+    reference: str
+
+    @property
+    def max_tokens(self) -> int:
+        return self.request.sampling.max_tokens or _MAX_TOKENS
+
+    def passes(self, answer: GoldenAnswer) -> bool:
+        wanted, text = self.wanted, answer.text.strip()
+        return (
+            (wanted.match is None or wanted.match.search(text) is not None)
+            and (wanted.reject is None or wanted.reject.search(text) is None)
+            and (wanted.whole_json is None or _equal(_document(text), wanted.whole_json))
+            and (wanted.keys is None or _has_keys(_document(text), wanted.keys))
+            and (wanted.call is None or self._is_called(wanted.call, answer.calls))
+            and (not wanted.no_call or (not answer.calls and bool(text)))
+            and (
+                wanted.refuses is None
+                or (bool(text) and (_REFUSAL.search(text) is not None) == wanted.refuses)
+            )
+        )
+
+    def _is_called(self, wanted: WantedCall, calls: Sequence[ToolCall]) -> bool:
+        if len(calls) != 1 or calls[0].name != wanted.name:
+            return False
+        arguments = _document(calls[0].arguments)
+        tool = next(
+            tool
+            for tool in self.request.tools
+            if isinstance(tool, Tool) and tool.name == wanted.name
+        )
+        allowed = tool.parameters["properties"]
+        if (
+            not isinstance(arguments, dict)
+            or not isinstance(allowed, dict)
+            or not arguments.keys() <= allowed.keys()
+        ):
+            return False
+        return all(_equal(arguments.get(key), value) for key, value in wanted.arguments.items())
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenScore:
+    """Which items passed, and, if measured, the mean log-probability of each reference's tokens."""
+
+    passed: Mapping[str, bool]
+    likelihood: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.passed:
+            raise ValueError("a golden score has no items")
+        if self.likelihood is not None and not all(
+            math.isfinite(value) and value <= 0 for value in self.likelihood.values()
+        ):
+            raise ValueError("a mean log-probability is not a finite number at or below zero")
+
+    @property
+    def share(self) -> float:
+        """The share of items that passed."""
+        return sum(self.passed.values()) / len(self.passed)
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenThresholds:
+    """How much may be lost. `margin` is in percentage points, `z` the half-width of an interval in
+    standard errors. If the serving version passes less than the share `weak`, likelihoods are
+    always compared."""
+
+    margin: float = 2.0
+    z: float = 1.72
+    weak: float = 0.1
+
+    def for_try(self, number: int) -> "GoldenThresholds":
+        """Wider intervals, so that `number` tries together are wrong no more often than one try
+        with these rules.
+        """
+        normal = NormalDist()
+        return replace(self, z=normal.inv_cdf(1.0 - (1.0 - normal.cdf(self.z)) / number))
+
+
+class GoldenStanding(StrEnum):
+    """What a comparison shows. OPEN: more items are needed. UNSURE: all items were tried, and the
+    likelihoods are needed.
+    """
+
+    HOLDS = "holds"
+    LOST = "lost"
+    OPEN = "open"
+    UNSURE = "unsure"
+
+
+@dataclass(frozen=True, slots=True)
+class PointChange:
+    """A mean change in percentage points, with its interval."""
+
+    points: float
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, points: float, width: float) -> "PointChange":
+        """From its mean and half the width of its interval."""
+        return cls(points, points - width, points + width)
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenComparison:
+    """The changes from the serving version to the candidate. `broken` and `fixed` are names of
+    items.
+    """
+
+    passes: PointChange
+    likelihood: PointChange | None
+    broken: tuple[str, ...]
+    fixed: tuple[str, ...]
+    standing: GoldenStanding
+    words: str
+
+    @property
+    def points(self) -> float:
+        """The change of the share of passed items, in percentage points."""
+        return self.passes.points
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether abilities were lost, or not shown to hold."""
+        return self.standing in (GoldenStanding.LOST, GoldenStanding.UNSURE)
+
+
+@cache
+def golden_items() -> tuple[GoldenItem, ...]:
+    """All items: first those written one by one, then those of the grids."""
+    folder = files("metaclaw.training")
+    return read_items(
+        folder.joinpath("golden.toml").read_text(encoding="utf-8"),
+        folder.joinpath("golden_grids.toml").read_text(encoding="utf-8"),
+    )
+
+
+def read_items(text: str, grids: str = "") -> tuple[GoldenItem, ...]:
+    """The items of a text in the format of `golden.toml`, and those of the grids of another, which
+    may use its tools. Raises ValueError or KeyError for an invalid item."""
+    table = tomllib.loads(text)
+    tools = {
+        name: Tool(name, tool["description"], tool["parameters"])
+        for name, tool in table["tools"].items()
+    }
+    rows = [
+        _filled(grid["item"], row.split("|"))
+        for grid in tomllib.loads(grids).get("grids", ())
+        for row in grid["rows"]
+    ]
+    return tuple(_item(entry, tools) for entry in (*table["items"], *rows))
+
+
+def _filled(item: _Object, columns: Sequence[str]) -> _Object:
+    text = json.dumps(item)
+    for number, column in enumerate(columns, 1):
+        text = text.replace(f"<{number}>", column)
+    entry: _Object = json.loads(text)
+    return entry | {"json": json.loads(str(entry["json"]))} if "json" in entry else entry
+
+
+def golden_version(items: Sequence[GoldenItem]) -> str:
+    """A hash that changes whenever a question, a check or a reference does."""
+    digest = hashlib.sha256()
+    for item in items:
+        wanted = item.wanted
+        patterns = [
+            None if pattern is None else pattern.pattern
+            for pattern in (wanted.match, wanted.reject)
+        ]
+        calls = wanted.call, wanted.no_call, wanted.refuses
+        content = (
+            item.name,
+            item.request,
+            patterns,
+            wanted.whole_json,
+            sorted(wanted.keys or ()),
+            calls,
+            item.reference,
+        )
+        digest.update(repr(content).encode())
+    return digest.hexdigest()[:16]
+
+
+def reference_pairs(
+    items: Sequence[GoldenItem],
+    prompt: Callable[[ChatRequest], Sequence[int]],
+    encode: Callable[[str], Sequence[int]],
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Prompt and reference tokens of each item, as `TrainingBackend.score` takes them."""
+    return [(tuple(prompt(item.request)), tuple(encode(item.reference))) for item in items]
+
+
+def read_answer(text: str) -> GoldenAnswer:
+    """Parse text and calls of a model that writes calls as `<tool_call>{"name": …, "arguments":
+    {…}}</tool_call>`.
+
+    Tags whose content is not a valid call stay in the text.
+    """
+    calls: list[ToolCall] = []
+
+    def take(match: re.Match[str]) -> str:
+        valid = _calls_in(match[1])
+        calls.extend(valid)
+        return "" if valid else match[0]
+
+    rest = _CALL.sub(take, text)
+    return GoldenAnswer(rest, tuple(calls))
+
+
+def compare_golden(
+    serving: GoldenScore,
+    candidate: GoldenScore,
+    rules: GoldenThresholds | None = None,
+    of: int | None = None,
+) -> GoldenComparison:
+    """Compare on the items tried so far, of `of` in all. Raises TrainingError if the two were not
+    tried on the same items.
+    """
+    rules = rules or GoldenThresholds()
+    _same_items(serving.passed, candidate.passed)
+    tried = len(serving.passed)
+    whole = max(tried, of or tried)
+    broken = tuple(
+        name for name, was in serving.passed.items() if was and not candidate.passed[name]
+    )
+    fixed = tuple(
+        name for name, was in serving.passed.items() if not was and candidate.passed[name]
+    )
+    z = rules.z * math.sqrt(whole / tried)
+    passes = _change_of_passes(tried, len(broken), len(fixed), z)
+    likelihood = None
+    if serving.likelihood is not None and candidate.likelihood is not None:
+        points, error = likelihood_points(serving.likelihood, candidate.likelihood)
+        likelihood = PointChange.around(points, z * error)
+    standing = _standing(
+        passes,
+        likelihood,
+        is_weak=serving.share < rules.weak,
+        is_all=tried == whole,
+        margin=rules.margin,
+    )
+    words = _in_words(serving, passes, likelihood, broken, standing, rules.margin)
+    return GoldenComparison(passes, likelihood, broken, fixed, standing, words)
+
+
+def likelihood_points(
+    serving: Mapping[str, float], candidate: Mapping[str, float]
+) -> tuple[float, float]:
+    """The gain in percentage points and its standard error, from the mean log-probability of each
+    item's reference.
+    """
+    _same_items(serving, candidate)
+    gains = [
+        100.0 * (math.exp(candidate[name]) - math.exp(before)) for name, before in serving.items()
+    ]
+    mean, deviation = spread(gains)
+    return mean, deviation / math.sqrt(max(1, len(gains) - 1))
+
+
+def _calls_in(text: str) -> list[ToolCall]:
+    document = _document(text)
+    calls: list[ToolCall] = []
+    for entry in document if isinstance(document, list) else [document]:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or not isinstance(name, str):
+            return []
+        calls.append(ToolCall("", name, json.dumps(entry.get("arguments", {}))))
+    return calls
+
+
+def _item(entry: _Object, tools: Mapping[str, Tool]) -> GoldenItem:
+    offered = tuple(tools[name] for name in _texts(entry.get("tools", [])))
+    call = _call(entry["call"]) if "call" in entry else None
+    system = (Message(Role.SYSTEM, (Text(str(entry["system"])),)),) if "system" in entry else ()
+    asked = Message(Role.USER, (Text(str(entry["ask"])),))
+    most = entry.get("max_tokens", _MAX_TOKENS)
+    sampling = Sampling(
+        max_tokens=most if isinstance(most, int) else _MAX_TOKENS, temperature=0.0, seed=0
+    )
+    request = ChatRequest(Wire.CHAT, "", (*system, asked), offered, sampling=sampling)
+    wanted = Wanted(
+        match=_pattern(entry.get("match")),
+        reject=_pattern(entry.get("reject")),
+        whole_json=entry.get("json"),
+        keys=frozenset(_texts(entry["keys"])) if "keys" in entry else None,
+        call=call,
+        no_call=entry.get("no_call") is True,
+        refuses=None if "refuses" not in entry else entry["refuses"] is True,
+    )
+    reference = str(entry["reference"]) if call is None else _written(call)
+    return GoldenItem(str(entry["name"]), str(entry["category"]), request, wanted, reference)
+
+
+def _call(value: Json) -> WantedCall:
+    if not isinstance(value, dict) or not isinstance(arguments := value.get("arguments"), dict):
+        raise ValueError(f"{value!r} is not a call")
+    return WantedCall(str(value["name"]), arguments)
+
+
+def _written(call: WantedCall) -> str:
+    return f"<tool_call>{json.dumps({'name': call.name, 'arguments': call.arguments})}</tool_call>"
+
+
+def _pattern(value: Json) -> re.Pattern[str] | None:
+    return None if value is None else re.compile(str(value), re.IGNORECASE)
+
+
+def _texts(value: Json) -> list[str]:
+    return list(map(str, value)) if isinstance(value, list) else []
+
+
+def _document(text: str) -> Json:
+    """The text as one JSON document; None if it is not JSON."""
+    try:
+        document: Json = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return document
+
+
+def _equal(given: Json, wanted: Json) -> bool:
+    """Whether two values are equal, ignoring case and the difference of 100 and 100.0."""
+    if isinstance(given, str) and isinstance(wanted, str):
+        return given.strip().casefold() == wanted.casefold()
+    if isinstance(given, dict) and isinstance(wanted, dict):
+        return given.keys() == wanted.keys() and all(
+            _equal(given[key], value) for key, value in wanted.items()
+        )
+    if isinstance(given, list) and isinstance(wanted, list):
+        return len(given) == len(wanted) and all(map(_equal, given, wanted))
+    return type(given) is not bool and given == wanted
+
+
+def _has_keys(document: Json, keys: frozenset[str]) -> bool:
+    return isinstance(document, dict) and document.keys() == keys
+
+
+def _change_of_passes(items: int, broken: int, fixed: int, z: float) -> PointChange:
+    mean = (fixed - broken) / items
+    error = math.sqrt(max(0.0, (broken + fixed + 1) / items - mean**2) / items)
+    return PointChange.around(100.0 * mean, 100.0 * z * error)
+
+
+def _standing(
+    passes: PointChange,
+    likelihood: PointChange | None,
+    *,
+    is_weak: bool,
+    is_all: bool,
+    margin: float,
+) -> GoldenStanding:
+    if passes.high < -margin or (likelihood is not None and is_weak and likelihood.high < -margin):
+        return GoldenStanding.LOST
+    is_likely = likelihood is not None and likelihood.low > -margin
+    if passes.low > -margin and (is_likely or not is_weak):
+        return GoldenStanding.HOLDS
+    if not is_all:
+        return GoldenStanding.OPEN
+    if passes.high < 0.0 or (likelihood is not None and not is_likely):
+        return GoldenStanding.LOST
+    return GoldenStanding.HOLDS if is_likely else GoldenStanding.UNSURE
+
+
+def _same_items(one: Mapping[str, object], other: Mapping[str, object]) -> None:
+    if not one or one.keys() != other.keys():
+        raise TrainingError(
+            f"golden sets of {len(one)} and {len(other)} items cannot be compared item by item"
+        )
+
+
+_VERDICTS = {
+    GoldenStanding.HOLDS: "general abilities kept",
+    GoldenStanding.LOST: "general abilities lost",
+    GoldenStanding.OPEN: "general abilities: more questions are needed",
+    GoldenStanding.UNSURE: "general abilities: the likelihood of the reference answers is needed",
+}
+
+
+def _in_words(
+    serving: GoldenScore,
+    passes: PointChange,
+    likelihood: PointChange | None,
+    broken: tuple[str, ...],
+    standing: GoldenStanding,
+    margin: float,
+) -> str:
+    items = len(serving.passed)
+    change = f"{passes.points:+.1f} points, at worst {passes.low:+.1f}, on {items:,} questions"
+    if likelihood is not None:
+        change += f"; reference answers {likelihood.points:+.1f} points as likely"
+    if standing is not GoldenStanding.LOST:
+        return f"{_VERDICTS[standing]} ({change})"
+    named = ", ".join(broken[:_MOST_NAMED]) + (" …" if len(broken) > _MOST_NAMED else "")
+    lost = f"; broken: {named}" if broken else ""
+    return f"{_VERDICTS[standing]}, or not shown to be within {margin:g} points ({change}{lost})"

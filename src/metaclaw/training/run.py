@@ -1,0 +1,628 @@
+"""One training run: a pool of turns, optimiser steps as long as they help, and the best checkpoint.
+
+Each step: the prompts that need it most are answered again by the weights as they are (drawn and
+scored pieces are in the journal, so nothing is drawn twice), rewards become advantages, and the
+data are learned from piece by piece, beside some of the untrained model's own answers to ordinary
+questions; then the optimiser moves. A run learns, settles with a falling rate, and takes one of the
+checkpoints it kept. Every decision is a function of the journal: what was begun and lost is done
+again and comes out the same."""
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+
+import msgspec
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.chat import Text
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
+from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend, Windows
+from metaclaw.training.advantages import (
+    MAX_ADVANTAGE,
+    ScoredGroup,
+    Skip,
+    TrainingData,
+    group_advantages,
+    normaliser,
+    step_size,
+)
+from metaclaw.training.backends.blocking_calls import gather_all
+from metaclaw.training.checkpoints import add_varied, set_aside
+from metaclaw.training.curriculum import TrainingPrompt, choose_prompts, cut_pieces
+from metaclaw.training.derived_prompts import base_turn, distil, may_help
+from metaclaw.training.extra_prompts import (
+    REHEARSAL_TOKENS,
+    SURE_ANSWER_COPIES,
+    RehearsalQuestion,
+    Rehearsed,
+    forgotten_nats,
+    ordinary_questions,
+    rehearse,
+)
+from metaclaw.training.golden import golden_items
+from metaclaw.training.imitation import (
+    RETRY_TEMPERATURE,
+    Demonstration,
+    best_answers,
+    better_answers,
+    demonstrate,
+    demonstration_share,
+    imitate_best,
+    is_flat,
+    is_settled,
+    longest_demonstration,
+)
+from metaclaw.training.journal import Journal, RunCheckpoints, Sampler, StaleError, record_name
+from metaclaw.training.progress import Phase, is_validation_due, next_step, token_cap
+from metaclaw.training.recipe import Recipe
+from metaclaw.training.records import (
+    BestAnswer,
+    StepRecord,
+    earned_lengths,
+    find_drift,
+    group_record,
+    mean_reward,
+    moved_prefix,
+    weighted_mean,
+)
+from metaclaw.training.rewards import Rewards
+from metaclaw.training.training_turns import TrainingTurn
+
+log = logging.getLogger(__name__)
+
+"""Judging for the choice of a checkpoint and for the gate is counted as for a skill in the making,
+which has a larger share of the learning budget: what was trained can be proven on the same day."""
+_FIRST_EXPLORED_PIECE = 25_000
+_FIRST_HINTED_PIECE = 50_000
+TurnSampler = Callable[[Sequence[TrainingTurn], Drawing], Awaitable[list[list[Rollout]]]]
+"""Draws answers to some turns."""
+_PPO = Loss()
+_CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
+
+
+async def _always() -> None:
+    """Every step may be made."""
+
+
+async def _no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstration]:
+    return []
+
+
+@dataclass(slots=True)
+class RunTally:
+    """How far a run is, for people. `validated` is what the likeliest answers to the validation
+    prompts earned when they were last asked, `phase` what the run does, and `reason` why it stopped
+    learning."""
+
+    steps: int = 0
+    of_steps: int = 0
+    moved: int = 0
+    drawn: int = 0
+    mean_reward: float | None = None
+    validated: float | None = None
+    skipped: Counter[Skip] = field(default_factory=Counter)
+    phase: str = Phase.LEARN.value
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _StepData:
+    """What a step learns from: groups of scored answers, the data that rewards make of them, and
+    better answers to imitate. `record` is what is remembered of it."""
+
+    scored: list[ScoredGroup]
+    rewarded: TrainingData
+    imitated: tuple[Datum, ...]
+    record: StepRecord
+
+
+@dataclass(eq=False, kw_only=True)
+class TrainingRun:
+    """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block.
+    `find_demonstrations` finds right answers that are known for prompts like these; `varied` are
+    prompts that were made from those of the turns. `may_step` raises TrainingError where a step
+    must not begin now."""
+
+    plan: RunPlan
+    turns: Sequence[TrainingTurn]
+    recipe: Recipe
+    backend: TrainingBackend
+    rewards: Rewards
+    journal: Journal
+    windows: Windows
+    is_stale: Callable[[], bool]
+    find_demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]] = (
+        _no_demonstrations
+    )
+    varied: Sequence[TrainingTurn] = ()
+    may_step: Callable[[], Awaitable[None]] = _always
+
+    def __post_init__(self) -> None:
+        self._turns = {turn.id: turn for turn in (*self.turns, *self.varied)}
+        most = self.recipe.validation
+        pool, validation = set_aside([TrainingPrompt(one.id, one.key) for one in self.turns], most)
+        drawn_from = {prompt.turn for prompt in pool}
+        varied = [
+            TrainingPrompt(one.id, one.key)
+            for one in self.varied
+            if base_turn(one.id) in drawn_from
+        ]
+        self._pool, self._validation = add_varied(pool, validation, varied, most)
+        self._demonstrations: list[Demonstration] = []
+        self._wanted: dict[str, BestAnswer] = {}
+        self._done = 0
+        self._records: list[StepRecord] = []
+        self._rehearsed: list[Rehearsed] = []
+        self._checkpoints = RunCheckpoints(
+            plan=self.plan,
+            recipe=self.recipe,
+            backend=self.backend,
+            journal=self.journal,
+            may_go_on=self._may_go_on,
+            greedy_reward=self._greedy_reward,
+        )
+        self.tally = RunTally(of_steps=self.recipe.steps)
+
+    async def complete(self, label: str) -> Weights:
+        """Everything that is left of the run, as windows allow; the weights it ends with. Raises
+        TrainingError.
+        """
+        chosen = await self.journal.find("weights-chosen", Weights)
+        if chosen is None:
+            await self._open()
+            await self._learn(label)
+            chosen = await self._checkpoints.choose(label, self._records, self.tally.reason)
+            await self.journal.keep("weights-chosen", chosen)
+        for weights in await self.journal.all_weights():
+            if weights != chosen:
+                await self.backend.discard(weights)
+        return chosen
+
+    async def _open(self) -> None:
+        self._records = await self.journal.records()
+        self._tell(sum(record.moved for record in self._records))
+        await self._ready_to_step()
+        await self._may_go_on()
+        progress = await self.backend.open(self.plan)
+        log.info(
+            "run_opened run=%s steps=%d pieces=%d", self.plan.name, progress.steps, progress.pieces
+        )
+        self._records = moved_prefix(self._records, progress.steps)
+        if sum(record.moved for record in self._records) < progress.steps:
+            raise StaleError(
+                f"run {self.plan.name}: its journal does not tell of all steps that were made"
+            )
+        await self.journal.drop_records(len(self._records))
+        self._done = progress.pieces
+        self._tell(progress.steps)
+        self._rehearsed = await self._rehearsal()
+        self._demonstrations = await self._known_demonstrations()
+        self._wanted = {one.turn: one for one in await self._wanted_answers()}
+
+    async def _learn(self, label: str) -> None:
+        """Make steps until the schedule ends the run; keep checkpoints on the way."""
+        while True:
+            await self._validate()
+            await self._checkpoints.keep(label, self._records)
+            following = next_step(self._records, self.recipe.schedule)
+            self.tally.phase, self.tally.reason = following.phase.value, following.reason
+            if following.phase is Phase.CHOOSE:
+                break
+            await self._step(len(self._records), following.rate)
+        log.info(
+            "run_learned run=%s steps=%d reason=%r",
+            self.plan.name,
+            len(self._records),
+            self.tally.reason,
+        )
+        if not self.tally.moved:
+            raise StaleError(
+                f"run {self.plan.name}: nothing in it could be learned from ({self.tally.reason})"
+            )
+
+    async def _validate(self) -> None:
+        """Answer the validation prompts where the schedule wants that; it is a part of the last
+        step's record.
+        """
+        if not is_validation_due(self._records, self.recipe.schedule):
+            return
+        reward = await self._mean_reward(self.backend.sample)
+        self._records[-1] = msgspec.structs.replace(self._records[-1], validated=reward)
+        self._tell(self.tally.moved)
+        await self.journal.keep(record_name(len(self._records) - 1), self._records[-1])
+        log.info(
+            "run_validated run=%s steps=%d mean_reward=%.3f",
+            self.plan.name,
+            len(self._records),
+            reward,
+        )
+
+    async def _ready_to_step(self) -> None:
+        """Raise TrainingError where a step is to come that must not begin now."""
+        if next_step(self._records, self.recipe.schedule).phase is not Phase.CHOOSE:
+            await self.may_step()
+
+    async def _step(self, step: int, rate: float) -> None:
+        await self.may_step()
+        found = await self._step_data(step)
+        self.tally.skipped += found.rewarded.skipped
+        if found.rewarded.data or found.imitated or self._shown(0.0):
+            await self._move(step, rate, found)
+        else:
+            await self._record(step, found.record)
+        await self.journal.forget_before(step + 1)
+        log.info(
+            "step_done run=%s step=%d phase=%s mean_reward=%s data=%d imitated=%d skipped=%d",
+            self.plan.name,
+            step,
+            self.tally.phase,
+            self.tally.mean_reward,
+            len(found.rewarded.data),
+            len(found.imitated),
+            found.rewarded.skipped.total(),
+        )
+
+    async def _step_data(self, step: int) -> _StepData:
+        """Draw and score the answers of a step, and look for better ones."""
+        groups = [
+            await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())
+        ]
+        scored = [one for piece in groups for one in piece]
+        rewarded = group_advantages(scored)
+        known = best_answers(self._records)
+        imitated, hinted, helped = await self._imitated(step, scored)
+        explored, tried = await self._explored(
+            step, scored, len({one.turn for one in rewarded.data})
+        )
+        again = imitate_best(scored, known | self._wanted) if self._can_imitate else ()
+        record = msgspec.structs.replace(
+            _record(scored),
+            hinted=hinted,
+            helped=helped,
+            found=better_answers([*scored, *tried], known),
+        )
+        return _StepData(scored, rewarded, (*imitated, *explored, *again), record)
+
+    async def _move(self, step: int, rate: float, found: _StepData) -> None:
+        """Learn from a step's data and from what is rehearsed, and move the optimiser."""
+        data = (*found.rewarded.data, *found.imitated)
+        shown = self._shown(normaliser(data))
+        size = step_size(data or tuple(shown), found.scored)
+        old = self._old(step, size, found.scored)
+        of_rewarded, of_imitated, of_old = [
+            cut_pieces(some, self.recipe.tokens_a_piece, self._seed(step))
+            for some in (found.rewarded.data, (*found.imitated, *shown), old)
+        ]
+        by_rewards = [(piece, _PPO) for piece in of_rewarded]
+        stats = await self._accumulate(
+            step, by_rewards + [(piece, _CROSS_ENTROPY) for piece in of_imitated + of_old]
+        )
+        seen = stats[: len(of_rewarded)]
+        record = msgspec.structs.replace(
+            found.record,
+            moved=True,
+            kl=weighted_mean([(one.kl, one.tokens) for one in seen]),
+            ratio=weighted_mean([(one.ratio_mean, one.tokens) for one in seen]),
+            forgotten=forgotten_nats(
+                self._rehearsed, old, stats[len(of_rewarded) + len(of_imitated) :]
+            ),
+        )
+        drift = find_drift([*self._records, record])
+        if drift is not None:
+            log.warning("run_drifted run=%s step=%d reason=%s", self.plan.name, step, drift)
+            await self._record(step, msgspec.structs.replace(record, moved=False, drift=drift))
+            return
+        await self._record(step, record)
+        adam = self.recipe.step_adam
+        await self._may_go_on()
+        moved = await self.backend.apply(
+            replace(adam, learning_rate=rate * adam.learning_rate), size
+        )
+        self._tell(moved.step)
+        self._done = 0
+
+    async def _accumulate(
+        self, step: int, pieces: Sequence[tuple[Sequence[Datum], Loss]]
+    ) -> list[PieceStats]:
+        """Add the gradient of all pieces that are not in it yet; what each of them looked like."""
+        # A piece that was accumulated when the run was cut off may not have been told of.
+        name = f"step-{step:05d}-stats"
+        told = await self.journal.find(name, list[PieceStats]) or []
+        stats = [*told[: self._done], *(PieceStats(0) for _ in range(self._done - len(told)))]
+        for data, loss in pieces[self._done :]:
+            await self._may_go_on()
+            stats.append(await self.backend.accumulate(data, loss))
+            await self.journal.keep(name, stats)
+        return stats
+
+    def _shown(self, weight: float) -> list[Datum]:
+        """The demonstrations of the next step; with a weight of 0, of a step that has nothing else
+        to learn from.
+        """
+        return demonstrate(self._demonstrations, self._records, weight) if self._can_imitate else []
+
+    @property
+    def _can_imitate(self) -> bool:
+        return self.recipe.hindsight
+
+    def _old(self, step: int, size: float, scored: Sequence[ScoredGroup]) -> list[Datum]:
+        """The rehearsal data of a step; they cost at most as much as what was drawn."""
+        room = sum(
+            len(group.prompt) + sum(len(one.tokens_T) for one in group.rollouts_G)
+            for group in scored
+        )
+        weight = self.recipe.rehearsal * size
+        return (
+            rehearse(
+                self._rehearsed, self.recipe.rehearsal_size.at_once, room, weight, self._seed(step)
+            )
+            if weight
+            else []
+        )
+
+    async def _record(self, step: int, record: StepRecord) -> None:
+        await self.journal.keep(record_name(step), record)
+        self._records.append(record)
+        self._tell(self.tally.moved)
+
+    def _tell(self, moved: int) -> None:
+        self.tally.steps, self.tally.moved = len(self._records), moved
+        self.tally.mean_reward = self._records[-1].reward if self._records else None
+        self.tally.validated = next(
+            (
+                record.validated
+                for record in reversed(self._records)
+                if record.validated is not None
+            ),
+            None,
+        )
+
+    async def _drawn(
+        self,
+        step: int,
+        number: int,
+        turns: Sequence[TrainingTurn],
+        sample: TurnSampler | None = None,
+    ) -> list[ScoredGroup]:
+        """A piece's groups: from the journal, or drawn and scored now."""
+        name = f"step-{step:05d}-piece-{number:05d}"
+        kept = await self.journal.find(name, list[ScoredGroup])
+        if kept is None or [group.turn for group in kept] != [turn.id for turn in turns]:
+            await self._may_go_on()
+            kept = await self._draw(step, number, turns, sample or self._sample)
+            await self.journal.keep(name, kept)
+        return kept
+
+    async def _draw(
+        self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler
+    ) -> list[ScoredGroup]:
+        recipe = self.recipe
+        drawing = Drawing(
+            recipe.group_size, self._cap(turns[0]), recipe.temperature, self._seed(step, number)
+        )
+        drawn = await sample(turns, drawing)
+        self.tally.drawn += sum(map(len, drawn))
+        rewards = await gather_all(
+            [self.rewards.score(turn.step, some) for turn, some in zip(turns, drawn, strict=True)]
+        )
+        return [
+            ScoredGroup(turn.id, turn.prompt, tuple(some), tuple(worth), turn.key)
+            for turn, some, worth in zip(turns, drawn, rewards, strict=True)
+        ]
+
+    async def _sample(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
+        return await self.backend.sample([turn.prompt for turn in turns], drawing)
+
+    async def _sample_hotter(
+        self, turns: Sequence[TrainingTurn], drawing: Drawing
+    ) -> list[list[Rollout]]:
+        return await self._sample(
+            turns, replace(drawing, temperature=drawing.temperature * RETRY_TEMPERATURE)
+        )
+
+    async def _imitated(
+        self, step: int, scored: Sequence[ScoredGroup]
+    ) -> tuple[tuple[Datum, ...], int, int]:
+        """Better answers to prompts whose answers all earn the same and too little: those given
+        with a hint. In every other step the untrained model gives them, which has not settled on
+        any manner of answering. Beside them, how many prompts were tried and how many of these had
+        a better answer."""
+        if not (self._can_imitate and may_help(self._records)):
+            return (), 0, 0
+        shown = {
+            one.key for one in self._demonstrations if demonstration_share(self._records, one.key)
+        }
+        able = [
+            group
+            for group in scored
+            if self._turns[group.turn].hinted is not None and group.key not in shown
+        ]
+        groups = [group for group in able if is_flat(group)]
+        turns = [self._turns[group.turn] for group in groups]
+        draw = self.backend.sample_base if step % 2 else self.backend.sample
+
+        async def sample(some: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
+            return await draw([turn.hinted or turn.prompt for turn in some], drawing)
+
+        with_hint: dict[str, ScoredGroup] = {}
+        for number, piece in enumerate(self._cut(turns), _FIRST_HINTED_PIECE):
+            with_hint |= {
+                group.turn: group for group in await self._drawn(step, number, piece, sample)
+            }
+        data = distil(groups, [with_hint[group.turn] for group in groups]).data
+        return data, len(groups), len({one.turn for one in data})
+
+    async def _explored(
+        self, step: int, scored: Sequence[ScoredGroup], teaching: int
+    ) -> tuple[tuple[Datum, ...], list[ScoredGroup]]:
+        """Better answers to some prompts whose answers all earn the same part, and all answers
+        among which they were looked for; more prompts are tried where few of the step's are
+        `teaching` anything by themselves."""
+        if not self._can_imitate:
+            return (), []
+        share = 4 if 4 * teaching >= len(scored) else 2
+        groups = [group for group in scored if is_settled(group)][
+            : max(1, self.recipe.prompts_per_step // share)
+        ]
+        turns, found = [self._turns[group.turn] for group in groups], dict[str, ScoredGroup]()
+        for number, piece in enumerate(self._cut(turns), _FIRST_EXPLORED_PIECE):
+            drawn = await self._drawn(step, number, piece, self._sample_hotter)
+            found |= {group.turn: group for group in drawn}
+        explored = [found[group.turn] for group in groups]
+        return distil(groups, explored, weight=MAX_ADVANTAGE).data, explored
+
+    def _pieces(self) -> list[list[TrainingTurn]]:
+        """The prompts of the next step, cut; those of a piece may have answers of the same
+        length.
+        """
+        chosen = choose_prompts(
+            self._pool, self._records, self.recipe.prompts_per_step, self.plan.seed
+        )
+        return self._cut([self._turns[TurnId(prompt.turn)] for prompt in chosen])
+
+    def _cut(
+        self, turns: Sequence[TrainingTurn], size: int | None = None
+    ) -> list[list[TrainingTurn]]:
+        size = size or self.recipe.prompts_a_piece
+        by_cap = [list(some) for _, some in groupby(sorted(turns, key=self._cap), self._cap)]
+        return [some[at : at + size] for some in by_cap for at in range(0, len(some), size)]
+
+    def _cap(self, turn: TrainingTurn) -> int:
+        """The longest answer to a prompt that is drawn now."""
+        most = token_cap(
+            self._records, self.recipe.max_tokens, longest_demonstration(self._demonstrations)
+        )
+        wanted = max((len(one.tokens) for one in self._wanted.values()), default=0)
+        most = max(most, min(wanted, self.recipe.max_tokens))
+        return most if turn.max_tokens is None else max(1, min(most, turn.max_tokens))
+
+    async def _known_demonstrations(self) -> list[Demonstration]:
+        """Right answers that are known: from the journal, or looked for now."""
+        if not self._can_imitate:
+            return []
+        pool = [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
+        return await self.journal.once(
+            "demonstrations", list[Demonstration], lambda: self.find_demonstrations(pool)
+        )
+
+    async def _wanted_answers(self) -> list[BestAnswer]:
+        """The answers that people wanted to the prompts, as if they had been drawn: from the
+        journal, or read now.
+        """
+        tokeniser = self.recipe.tokeniser
+        if tokeniser is None or not self._can_imitate:
+            return []
+
+        def read() -> list[BestAnswer]:
+            turns = [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
+            wanted = [(turn.id, self.rewards.reference(turn.step)) for turn in turns]
+            return [
+                BestAnswer(turn, [*tokeniser.encode(text), tokeniser.end], 1.0)
+                for turn, text in wanted
+                if text is not None
+            ]
+
+        async def make() -> list[BestAnswer]:
+            return await run_sync(read)
+
+        return await self.journal.once("wanted", list[BestAnswer], make)
+
+    async def _rehearsal(self) -> list[Rehearsed]:
+        """The untrained model's answers to ordinary questions: from the journal, or drawn now."""
+        tokeniser, size = self.recipe.tokeniser, self.recipe.rehearsal_size
+        if tokeniser is None or not self.recipe.rehearsal:
+            return []
+        excluded = [
+            part.text
+            for item in golden_items()
+            for part in item.request.messages[-1].parts
+            if isinstance(part, Text)
+        ]
+        asked = ordinary_questions(size.questions, self.plan.seed, excluded)
+        at_once = max(1, self.recipe.prompts_a_piece * self.recipe.group_size // size.answers)
+        found: list[Rehearsed] = []
+        for number, at in enumerate(range(0, len(asked), at_once)):
+            some = partial(self._answers, tokeniser, asked[at : at + at_once], number)
+            found += await self.journal.once(f"rehearsal-{number:05d}", list[Rehearsed], some)
+        return found
+
+    async def _answers(
+        self, tokeniser: Tokeniser, asked: Sequence[RehearsalQuestion], number: int
+    ) -> list[Rehearsed]:
+        prompts = await run_sync(lambda: [tokeniser.prompt(one.request) for one in asked])
+        sure = [prompt for prompt, one in zip(prompts, asked, strict=True) if one.is_sure]
+        drawing = Drawing(
+            self.recipe.rehearsal_size.answers, REHEARSAL_TOKENS, 1.0, self._seed(0, number)
+        )
+        await self._may_go_on()
+        drawn = list(zip(prompts, await self.backend.sample_base(prompts, drawing), strict=True))
+        if sure:
+            likeliest = await self.backend.sample_base(sure, Drawing(1, REHEARSAL_TOKENS, 0.0))
+            drawn += SURE_ANSWER_COPIES * list(zip(sure, likeliest, strict=True))
+        return [
+            Rehearsed(list(prompt), list(one.tokens_T), sum(one.logprobs_T))
+            for prompt, group in drawn
+            for one in group
+        ]
+
+    async def _greedy_reward(self, weights: Weights) -> float:
+        """The mean reward of the likeliest answers of kept weights to the validation prompts."""
+        return await self._mean_reward(self._checkpoints.drawn_from(weights))
+
+    async def _mean_reward(self, draw: Sampler) -> float:
+        """The mean reward of the likeliest answers to the validation prompts."""
+        rewards: list[float | None] = []
+        # A backend that can stand still in the middle draws all at once: other weights are put on
+        # for every call.
+        size = (
+            len(self._validation) if self.backend.abilities.yields else self.recipe.prompts_a_piece
+        )
+        for piece in self._cut(
+            [self._turns[TurnId(prompt.turn)] for prompt in self._validation], size
+        ):
+            drawn = await self._checkpoints.greedy(
+                [turn.prompt for turn in piece], self._cap(piece[0]), draw
+            )
+            scored = await gather_all(
+                [
+                    self.rewards.score(turn.step, [one])
+                    for turn, one in zip(piece, drawn, strict=True)
+                ]
+            )
+            rewards += [reward for (reward,) in scored]
+        known = [reward for reward in rewards if reward is not None]
+        return sum(known) / len(known) if known else 0.0
+
+    async def _may_go_on(self) -> None:
+        """Wait for a window; raise where there is no sense in going on."""
+        if await run_sync(self.is_stale):
+            raise StaleError(
+                f"run {self.plan.name}: rules or skills have changed for all its turns, or it was"
+                " dropped"
+            )
+        await self.windows.until_open()
+
+    def _seed(self, step: int, piece: int = 0) -> int:
+        return (self.plan.seed * 1_000_003 + step * 1_009 + piece) % (1 << 62)
+
+
+def _record(scored: Sequence[ScoredGroup]) -> StepRecord:
+    """What is remembered of a step's answers. Their mean surprise is the entropy of what was drawn
+    at temperature 1.
+    """
+    rollouts = [rollout for group in scored for rollout in group.rollouts_G]
+    tokens = sum(len(rollout.tokens_T) for rollout in rollouts)
+    return StepRecord(
+        groups=[group_record(group) for group in scored],
+        reward=mean_reward(scored),
+        moved=False,
+        settled=sum(map(is_settled, scored)),
+        earned=earned_lengths(scored),
+        length=tokens / len(rollouts),
+        entropy=-sum(sum(rollout.logprobs_T) for rollout in rollouts) / tokens,
+    )

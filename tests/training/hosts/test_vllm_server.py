@@ -1,0 +1,227 @@
+"""Adapters of ours on a real vLLM: loaded while it runs, answering as the weights they are, swapped
+under load.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Delta,
+    End,
+    Message,
+    Role,
+    Sampling,
+    Text,
+    TextDelta,
+    Wire,
+)
+from metaclaw.domain.policy import Weights
+from metaclaw.engine.trainer import EmbeddedTrainer
+from metaclaw.engine.vocabulary import Vocabulary
+from metaclaw.errors import TrainingError, UpstreamError
+from metaclaw.ports import RunPlan
+from metaclaw.training.hosts.lora_servers import AdminClient, LoadingHost, VllmRoutes, version_name
+from metaclaw.training.hosts.vllm_model import VllmModel
+from metaclaw.upstream import HttpEndpoint
+from tests.support import tiny, vllm
+from tests.support.contract import PROMPTS, datum, draw_one, step
+from tests.support.program import Program
+from tests.support.story import (
+    NOBODY_WRITES,
+    POLICY,
+    ask,
+    ask_about_all,
+    commanded,
+    is_ours,
+    prepare,
+    share,
+    wait_until_served,
+)
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.slow,
+    pytest.mark.of_target("test-vllm", vllm.is_installed()),
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[vllm.Vllm]:
+    with vllm.serve(model, tmp_path_factory.mktemp("vllm")) as running:
+        yield running
+
+
+@pytest.fixture
+async def trainer(model: Path, tmp_path: Path) -> AsyncIterator[EmbeddedTrainer]:
+    backend = EmbeddedTrainer(
+        model, tmp_path / "policies", convert=False, threads=1, device="cpu", nice=0
+    )
+    yield backend
+    await backend.aclose()
+
+
+def vllm_host(url: str) -> LoadingHost:
+    return LoadingHost(AdminClient(url), VllmRoutes())
+
+
+async def train(backend: EmbeddedTrainer, folder: Path, count: int) -> list[Weights]:
+    """So many versions of the weights, each some steps after the one before."""
+    await backend.open(RunPlan("run", None, 4, 1, folder / "run"))
+    rollout = await draw_one(backend)
+    kept = []
+    for number in range(1, count + 1):
+        for _ in range(3):
+            await step(backend, [datum(rollout, 1.0)])
+        kept.append(await backend.keep(str(number)))
+    return kept
+
+
+async def test_each_version_answers_as_the_weights_it_is(
+    server: vllm.Vllm, trainer: EmbeddedTrainer, tmp_path: Path
+) -> None:
+    host = vllm_host(f"{server.url}/v1")
+    for version, weights in enumerate(await train(trainer, tmp_path, 2), 1):
+        await host.load(version, weights)
+        tokens, logprobs = await asyncio.to_thread(
+            server.complete, version_name(version), PROMPTS[0]
+        )
+        [scores] = await trainer.score([(PROMPTS[0], tokens)], weights)
+        assert logprobs == pytest.approx(scores, abs=0.01)
+        [untrained] = await trainer.score_base([(PROMPTS[0], tokens)])
+        assert logprobs != pytest.approx(untrained, abs=0.05)
+    assert host.loaded == {1, 2}
+    for version in (1, 2):
+        await host.unload(version)
+
+
+async def test_versions_are_swapped_under_load_without_an_error(
+    server: vllm.Vllm, trainer: EmbeddedTrainer, tmp_path: Path
+) -> None:
+    versions = await train(trainer, tmp_path, 3)
+    host = vllm_host(server.url)
+    await host.load(1, versions[0])
+    serving = 1
+    answers: list[int] = []
+    is_over = asyncio.Event()
+
+    async def ask() -> None:
+        while not is_over.is_set():
+            version = serving
+            await asyncio.to_thread(server.complete, version_name(version), PROMPTS[0], 2)
+            answers.append(version)
+
+    clients = [asyncio.create_task(ask()) for _ in range(2)]
+    for version in (2, 3):
+        seen = len(answers)
+        while len(answers) < seen + 4:
+            await asyncio.wait(clients, timeout=0.05)
+        await host.load(version, versions[version - 1])
+        serving = version
+    seen = len(answers)
+    while len(answers) < seen + 4:
+        await asyncio.wait(clients, timeout=0.05)
+    is_over.set()
+    await asyncio.gather(*clients)
+    assert host.loaded == {2, 3}
+    assert set(answers) == {1, 2, 3}
+    for version in (2, 3):
+        await host.unload(version)
+
+
+async def test_what_is_no_adapter_is_refused_by_the_server(
+    server: vllm.Vllm, tmp_path: Path
+) -> None:
+    host = vllm_host(server.url)
+    with pytest.raises(TrainingError, match="version 7 cannot be loaded by"):
+        await host.load(7, Weights("embedded", str(tmp_path)))
+    assert host.loaded == frozenset()
+
+
+async def test_a_name_the_server_still_holds_is_given_to_our_weights(
+    server: vllm.Vllm, trainer: EmbeddedTrainer, tmp_path: Path
+) -> None:
+    one, two = await train(trainer, tmp_path, 2)
+    await vllm_host(server.url).load(9, one)
+    host = vllm_host(server.url)
+    await host.load(9, two)
+    tokens, logprobs = await asyncio.to_thread(server.complete, version_name(9), PROMPTS[1])
+    [scores] = await trainer.score([(PROMPTS[1], tokens)], two)
+    assert logprobs == pytest.approx(scores, abs=0.01)
+    await host.unload(9)
+
+
+async def test_requests_are_answered_in_exact_tokens_of_the_version_they_are_for(
+    server: vllm.Vllm, model: Path, trainer: EmbeddedTrainer, tmp_path: Path
+) -> None:
+    """At a temperature of one's own, too; and a version that the server has lost is noticed when it
+    is asked for.
+    """
+    request = ChatRequest(
+        Wire.CHAT,
+        "any",
+        (Message(Role.USER, (Text("Hi"),)),),
+        sampling=Sampling(max_tokens=6, temperature=0.5),
+    )
+    endpoint = HttpEndpoint("gpu", "openai", f"{server.url}/v1")
+    served = VllmModel(endpoint, vllm_host(server.url), "tiny", lambda: Vocabulary(model))
+    one, two = await train(trainer, tmp_path, 2)
+    await served.load(1, one)
+    await served.load(2, two)
+    for version, weights in ((0, None), (1, one), (2, two)):
+        deltas: list[Delta] = [delta async for delta in served.generate(request, version)]
+        end = deltas[-1]
+        assert isinstance(end, End)
+        assert end.tokens is not None
+        pairs = [(end.tokens.prompt_ids, end.tokens.sampled_ids)]
+        [scores] = await (
+            trainer.score_base(pairs) if weights is None else trainer.score(pairs, weights)
+        )
+        assert end.tokens.logprobs == pytest.approx(scores, abs=0.01)
+        said = Vocabulary(model).decode(end.tokens.sampled_ids)
+        assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == said
+    elsewhere = vllm_host(server.url)
+    await elsewhere.load(2, two)
+    await elsewhere.unload(2)
+    with pytest.raises(UpstreamError) as caught:
+        await anext(served.generate(request, 2))
+    assert caught.value.retryable
+    assert served.loaded == {1}
+    await served.unload(1)
+    await endpoint.aclose()
+
+
+def test_a_program_trains_weights_here_and_vllm_serves_them(tmp_path: Path) -> None:
+    """What vLLM answers has exact tokens, so it trains; the version that comes of it is swapped in,
+    and taken back.
+    """
+    model = tiny.make_speaking_model(tmp_path / "miniature")
+    with vllm.serve(model, tmp_path, context_tokens=4096) as server:
+        provider = (
+            f'[[providers]]\nname = "gpu"\nkind = "openai"\nbase_url = "{server.url}/v1"\nmodels ='
+            ' ["tiny"]\n'
+        )
+        policy = f'[policy]\nbase_model = "{model}"\nserve = "vllm"\nprovider = "gpu"\n'
+        program = prepare(
+            Program(tmp_path / "home", NOBODY_WRITES + provider + policy + POLICY)
+        ).start(wait_s=300)
+        ask_about_all(program, 1)
+        ask_about_all(program, 7)
+        version = wait_until_served(program)
+        assert share(program, 8_000) >= 0.34, "one answer in four before"
+        assert ask(program, "mice", 2).headers["x-metaclaw-policy"] == str(version)
+        assert commanded(program, "rollback")["policy_version"] == 0
+        assert ask(program, "moles", 4).headers["x-metaclaw-policy"] == "0"
+        assert commanded(program, "promote", str(version))["policy_version"] == version
+        answer = ask(program, "moles", 5)
+        assert is_ours(program, answer)
+        assert answer.headers["x-metaclaw-policy"] == str(version)
+        assert program.stop(60) == 0
