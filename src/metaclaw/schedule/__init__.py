@@ -2,10 +2,9 @@
 Plugins read kinds of calendars, and report keyboard and mouse of a desktop.
 """
 
-from collections.abc import Iterable
-
 from metaclaw.schedule.assembly import build_windows, connect_calendar
 from metaclaw.schedule.calendar_plugins import (
+    MOST_BYTES,
     CalendarError,
     CalendarEvent,
     CalendarQuery,
@@ -22,12 +21,3 @@ from metaclaw.schedule.training_windows import (
     SharedWindows,
     facts_of,
 )
-
-
-def parse_ics(content: bytes, query: CalendarQuery) -> Iterable[CalendarEvent]:
-    """The busy events of an iCalendar text in the query's span. Raises CalendarError; needs the
-    calendar extra.
-    """
-    from metaclaw.schedule.ics import parse_ics
-
-    return parse_ics(content, query)
