@@ -43,9 +43,9 @@ from metaclaw.skills import SkillLibrary, render_block
 from metaclaw.store import SqlGenerations, SqlSpending, connect
 from metaclaw.store.turn_writer import TurnWriter
 from metaclaw.training.assembly import SlowLearning, configured_settings
-from metaclaw.training.extra_prompts import RehearsalSize
 from metaclaw.training.golden import golden_items
 from metaclaw.training.recipe import Recipe
+from metaclaw.training.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
 from tests.learn.learning import NOON, Clock
 from tests.support.softmax import END, encode

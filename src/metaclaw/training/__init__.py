@@ -60,7 +60,7 @@ from metaclaw.training.hosts.lora_servers import (
     version_name,
 )
 from metaclaw.training.hosts.sampler_model import SamplerModel
-from metaclaw.training.live import Baseline, shown_worse
+from metaclaw.training.rollback import Baseline, shown_worse
 
 if TYPE_CHECKING:
     from metaclaw.training.assembly import SlowLearning

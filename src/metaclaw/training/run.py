@@ -32,20 +32,11 @@ from metaclaw.training.advantages import (
     step_size,
 )
 from metaclaw.training.backends.blocking_calls import gather_all
-from metaclaw.training.checkpoints import add_varied, set_aside
+from metaclaw.training.checkpoints import RunCheckpoints, Sampler, add_varied, set_aside
 from metaclaw.training.curriculum import TrainingPrompt, choose_prompts, cut_pieces
-from metaclaw.training.derived_prompts import base_turn, distil, may_help
-from metaclaw.training.extra_prompts import (
-    REHEARSAL_TOKENS,
-    SURE_ANSWER_COPIES,
-    RehearsalQuestion,
-    Rehearsed,
-    forgotten_nats,
-    ordinary_questions,
-    rehearse,
-)
 from metaclaw.training.golden import golden_items
 from metaclaw.training.held_calls import teaches, with_recorded
+from metaclaw.training.hints import distil, may_help
 from metaclaw.training.imitation import (
     RETRY_TEMPERATURE,
     Demonstration,
@@ -58,7 +49,7 @@ from metaclaw.training.imitation import (
     is_settled,
     longest_demonstration,
 )
-from metaclaw.training.journal import Journal, RunCheckpoints, Sampler, StaleError, record_name
+from metaclaw.training.journal import Journal, StaleError, record_name
 from metaclaw.training.progress import Phase, is_validation_due, next_step, token_cap
 from metaclaw.training.recipe import Recipe
 from metaclaw.training.records import (
@@ -71,8 +62,18 @@ from metaclaw.training.records import (
     moved_prefix,
     weighted_mean,
 )
+from metaclaw.training.rehearsal import (
+    REHEARSAL_TOKENS,
+    SURE_ANSWER_COPIES,
+    RehearsalQuestion,
+    Rehearsed,
+    forgotten_nats,
+    ordinary_questions,
+    rehearse,
+)
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.training_turns import TrainingTurn
+from metaclaw.training.variations import base_turn
 
 log = logging.getLogger(__name__)
 
@@ -470,7 +471,7 @@ class TrainingRun:
             with_hint |= {
                 group.turn: group for group in await self._drawn(step, number, piece, sample)
             }
-        data = distil(groups, [with_hint[group.turn] for group in groups]).data
+        data = distil(groups, [with_hint[group.turn] for group in groups])
         return data, len(groups), len({one.turn for one in data})
 
     async def _explored(
@@ -490,7 +491,7 @@ class TrainingRun:
             drawn = await self._drawn(step, number, piece, self._sample_hotter)
             found |= {group.turn: group for group in drawn}
         explored = [found[group.turn] for group in groups]
-        return distil(groups, explored, weight=MAX_ADVANTAGE).data, explored
+        return distil(groups, explored, weight=MAX_ADVANTAGE), explored
 
     def _pieces(self) -> list[list[TrainingTurn]]:
         """The prompts of the next step, cut; those of a piece may have answers of the same

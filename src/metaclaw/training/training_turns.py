@@ -19,6 +19,8 @@ from metaclaw.training.curriculum import is_held_out
 from metaclaw.training.held_calls import RecordedAnswer, preference_of
 
 _MOST_COUNTED: Final = 2_000
+MOST_HELD_OUT: Final = 200
+"""The most turns on which versions are compared."""
 NOTHING_SCORES: Final = "nothing can score its answers (no check, no judge, no verdict)"
 """Why a turn is not drawn and not spent though it may train."""
 
@@ -38,6 +40,24 @@ class LeastTurns:
 
     turns: int
     new: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoopThresholds:
+    """A run begins with `batch_turns` turns and takes at most `batch_most`."""
+
+    batch_turns: int
+    batch_most: int = 1024
+
+    @property
+    def least(self) -> LeastTurns:
+        """What a run needs to begin by itself: a quarter of its turns must be new."""
+        return LeastTurns(self.batch_turns, max(1, self.batch_turns // 4))
+
+    @property
+    def most(self) -> int:
+        """The most new turns of a run."""
+        return max(self.batch_most, self.batch_turns)
 
 
 @dataclass(frozen=True, slots=True)
