@@ -39,6 +39,7 @@ from metaclaw.training.loop import SlowLoop
 from metaclaw.training.progress import Phase
 from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.training.recipe import JudgingBudget, Recipe
+from metaclaw.training.recorded_tasks import RecordedTasks
 from metaclaw.training.references import Correction, References, correction_of
 from metaclaw.training.rehearsal import RehearsalSize
 from metaclaw.training.rewards import Rewards
@@ -159,6 +160,11 @@ class SlowLearning:
         self._known = self._references()
         self._reference = self._known.of
         self.rewards = self._make_rewards()
+        self._tasks = RecordedTasks(
+            recorded=learning.recorded,
+            verdict=learning.verdicts.verdict_of,
+            may_lead=self._may_lead,
+        )
         self.turns = self._make_turns()
         self.versions = Versions(
             policies=self.policies,
@@ -188,6 +194,17 @@ class SlowLearning:
             matches=learning.situations.match,
         )
 
+    def _leads_to(self, step: Step) -> list[Step]:
+        """The steps that went on with the results of a step's calls. Blocks."""
+        return self._tasks.steps(step.turn)[1:] if step.calls and step.after else []
+
+    def _may_lead(self, turn: TurnId) -> bool:
+        return not (self._is_support(turn) or is_held_out(turn, self._policy.held_out_share))
+
+    def _is_support(self, turn: TurnId) -> bool:
+        role = self._learning.reader.role_of(turn)
+        return role is not None and role.kind is RoleKind.SUPPORT
+
     def _make_turns(self) -> QueryTurns:
         hints = HintPrompts(skill=self._skill, reference=self._reference, tokeniser=self._tokeniser)
         return QueryTurns(
@@ -199,7 +216,8 @@ class SlowLearning:
             held_out_share=self._policy.held_out_share,
             clocks=lambda: Clocks(self._library.view.generation, self._slot.serving.version),
             hint=hints.of if self.settings.recipe.hindsight else lambda turn, step: None,
-            can_score=self.rewards.can_score,
+            can_score=lambda step: any(map(self.rewards.can_score, [step, *self._leads_to(step)])),
+            with_task=self._tasks.complete,
             references=lambda: self._known.count,
         )
 
@@ -452,14 +470,10 @@ class SlowLearning:
             found = correction_of(step, (verdict.comment or "") if is_read else None)
             return None if found is None else (step, found)
 
-        def is_support(turn: TurnId) -> bool:
-            role = learning.reader.role_of(turn)
-            return role is not None and role.kind is RoleKind.SUPPORT
-
         return References(
             failures=lambda: learning.verdicts.recent(Outcome.FAIL, _MOST_CORRECTIONS),
             correction=correction,
-            is_support=is_support,
+            is_support=self._is_support,
             is_held_out=lambda turn: is_held_out(turn, share),
         )
 

@@ -8,6 +8,7 @@ checkpoints it kept. Every decision is a function of the journal: what was begun
 again and comes out the same."""
 
 import logging
+import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -52,6 +53,7 @@ from metaclaw.training.imitation import (
 from metaclaw.training.journal import Journal, StaleError, record_name
 from metaclaw.training.progress import Phase, is_validation_due, next_step, token_cap
 from metaclaw.training.recipe import Recipe
+from metaclaw.training.recorded_tasks import rewards_of_tasks
 from metaclaw.training.records import (
     BestAnswer,
     StepRecord,
@@ -419,18 +421,47 @@ class TrainingRun:
         )
         drawn = await sample(turns, drawing)
         self.tally.drawn += sum(map(len, drawn))
-        recorded = [turn.preference if sample == self._sample else () for turn in turns]
+        is_plain = sample == self._sample
+        turns = turns if is_plain else [replace(one, recorded=(), following=None) for one in turns]
+        recorded = [turn.recorded for turn in turns]
         drawn = [
             await with_recorded(group, turn.prompt, some, self.backend)
             for group, turn, some in zip(drawn, turns, recorded, strict=True)
         ]
         rewards = await gather_all(
-            [self.rewards.score(turn.step, some) for turn, some in zip(turns, drawn, strict=True)]
+            [self._score(turn, some) for turn, some in zip(turns, drawn, strict=True)]
         )
+        for at, turn in enumerate(turns):
+            if turn.following is not None:
+                rewards[at] = await self._score_task(turn, drawn[at], rewards[at], drawing)
+            for place, one in enumerate(turn.recorded, len(drawn[at]) - len(turn.recorded)):
+                rewards[at][place] = rewards[at][place] if one.reward is None else one.reward
         return [
             ScoredGroup(turn.id, turn.prompt, tuple(some), tuple(worth), turn.key, len(extra))
             for turn, some, worth, extra in zip(turns, drawn, rewards, recorded, strict=True)
         ]
+
+    async def _score(self, turn: TrainingTurn, answers: Sequence[Rollout]) -> list[float | None]:
+        return await self.rewards.score(turn.step, answers)
+
+    async def _score_task(
+        self,
+        turn: TrainingTurn,
+        answers: Sequence[Rollout],
+        own: Sequence[float | None],
+        drawing: Drawing,
+    ) -> list[float | None]:
+        """What answers are worth with what they lead to (`recorded_tasks`)."""
+
+        async def draw(following: TrainingTurn, count: int) -> Sequence[Rollout]:
+            await self._may_go_on()
+            seed = random.Random(f"{drawing.seed}/{turn.id}/{following.id}").getrandbits(61)
+            asked = replace(drawing, count=count, max_tokens=self._cap(following), seed=seed)
+            (group,) = await self.backend.sample([following.prompt], asked)
+            self.tally.drawn += count
+            return group
+
+        return await rewards_of_tasks(turn, answers, own, draw, self._score)
 
     async def _sample(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
         return await self.backend.sample([turn.prompt for turn in turns], drawing)

@@ -5,7 +5,7 @@ A share of all turns, by a hash of their ids, is never trained on: the gate comp
 them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from metaclaw.domain.ids import TurnId
@@ -74,7 +74,9 @@ class TrainingTurn:
     scored.
 
     `hinted` is the same prompt with a hint in it, where there is one. `max_tokens` is the longest
-    answer the client asked for, where it said. `preference` are a refused and an accepted answer."""
+    answer the client asked for, where it said. `recorded` are
+    answers of then: a refused and an accepted one, or the one that was given, with the outcome of
+    its task. `following` is the next turn of the task, if this one calls tools."""
 
     id: TurnId
     prompt: tuple[int, ...]
@@ -82,7 +84,16 @@ class TrainingTurn:
     key: str
     hinted: tuple[int, ...] | None = None
     max_tokens: int | None = None
-    preference: tuple[RecordedAnswer, ...] = ()
+    recorded: tuple[RecordedAnswer, ...] = ()
+    following: "TrainingTurn | None" = None
+
+
+MakeTurn = Callable[[TurnId], TrainingTurn | None]
+"""Reads a turn as one to learn from; None if it cannot be read."""
+
+
+def _alone(turn: TrainingTurn, recorded: Turn, make: MakeTurn) -> TrainingTurn:
+    return turn
 
 
 @dataclass(eq=False, kw_only=True)
@@ -98,6 +109,8 @@ class QueryTurns:
     clocks: Callable[[], Clocks]
     hint: Callable[[Turn, Step], tuple[int, ...] | None]
     can_score: Callable[[Step], bool]
+    with_task: Callable[[TrainingTurn, Turn, MakeTurn], TrainingTurn] = _alone
+    """Completes a turn with what is recorded of its task."""
     references: Callable[[], int] = lambda: 0
     """How many reference answers are known: with another, more turns may be scored."""
 
@@ -233,19 +246,30 @@ class QueryTurns:
         return known[turn]
 
     def _training_turn(self, turn: TurnId) -> TrainingTurn | None:
-        recorded, step = self.reader.turn(turn), self.recorded.step(turn)
-        if recorded is None or step is None or recorded.turn.tokens is None:
+        recorded = self.reader.turn(turn)
+        found = None if recorded is None else self._alone(recorded.turn)
+        if recorded is None or found is None:
             return None
-        # A hash, because it is kept in a file, and names may be taken from what a person said.
-        key = combined_hash(step.stamp.skills)
+        whole = self.with_task(found, recorded.turn, self._following)
+        return replace(whole, hinted=self.hint(recorded.turn, whole.step))
+
+    def _following(self, turn: TurnId) -> TrainingTurn | None:
+        recorded = self.reader.turn(turn)
+        return None if recorded is None else self._alone(recorded.turn)
+
+    def _alone(self, turn: Turn) -> TrainingTurn | None:
+        """The turn without a hint and without its task."""
+        step = self.recorded.step(turn.id)
+        if step is None or turn.tokens is None:
+            return None
         return TrainingTurn(
-            turn,
-            recorded.turn.tokens.prompt_ids,
+            turn.id,
+            turn.tokens.prompt_ids,
             step,
-            key,
-            self.hint(recorded.turn, step),
-            _max_tokens(recorded.turn),
-            preference_of(recorded.turn),
+            # A hash, because it is kept in a file, and names may be taken from what a person said.
+            combined_hash(step.stamp.skills),
+            max_tokens=_max_tokens(turn),
+            recorded=preference_of(turn),
         )
 
 
