@@ -146,6 +146,19 @@ def test_a_rule_is_narrowed_to_a_project_and_widened_again(home: Path, tmp_path:
     assert metaclaw("rules", "edit", "use-pnpm", "--everywhere", "--project", ".").code == 2
 
 
+def test_a_rule_is_narrowed_to_a_channel_and_widened_again(home: Path) -> None:
+    added = metaclaw("rules", "add", "Keep it short.", "--channel", "MS Teams")
+    assert "(always, for everyone, everywhere on msteams)" in added.out
+    assert [one["channel"] for one in listed()] == ["msteams"]
+    assert "msteams" in metaclaw("rules").out
+    text = (home / "skills" / "keep-it-short" / "SKILL.md").read_text()
+    assert "channel: msteams\n" in text
+    edited = metaclaw("rules", "edit", "keep-it-short", "--channel", "all", "--json").facts
+    assert edited["channel"] is None
+    refused = metaclaw("rules", "edit", "keep-it-short", "--channel", "#")
+    assert (refused.code, "channel is '#'" in refused.err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -244,6 +257,7 @@ WORDS = (
     ("# looks like a heading\n## and another",),
     ("提交信息用英文写。", "--project", "/srv/shop"),
     ("The staging server is stage-2.", "--fact", "--expires", "2099-01-31"),
+    ("Keep it short.", "--channel", "slack"),
 )
 
 
@@ -258,7 +272,7 @@ def test_exported_rules_come_back_as_they_were(home: Path, tmp_path: Path, form:
     assert metaclaw(*elsewhere, "rules", "import", str(path), "--yes", "--json").facts[
         "added"
     ] == len(WORDS)
-    told = ("text", "kind", "when", "scope", "workspace", "expires")
+    told = ("text", "kind", "when", "scope", "workspace", "channel", "expires")
     there = metaclaw(*elsewhere, "rules", "--json").facts["rules"]
     assert sorted([one[key] for key in told] for one in map(_sortable, there)) == sorted(
         [one[key] for key in told] for one in map(_sortable, listed())

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from metaclaw.cli.checks import FindingState, check_config, check_input
-from metaclaw.config import build, load
+from metaclaw.cli.checks import FindingState, check_config, check_signals
+from metaclaw.config import build
 from tests.cli.program import metaclaw
 from tests.cli.scripted import scripted
 
@@ -128,20 +128,18 @@ def test_nobody_who_consents_is_said(home: Path) -> None:
     assert "consent was not given" in done.err
 
 
-def test_the_doctor_says_how_input_is_noticed_where_weights_are_trained(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"):
-        monkeypatch.delenv(name, raising=False)
-    home.mkdir(mode=0o700)
-    assert list(check_input(load(home))) == []
-    (home / "config.toml").write_text("[policy]\n")
-    found = list(check_input(load(home)))
-    assert found
-    assert all(one.state is FindingState.OK for one in found)
-    assert {one.what for one in found} == {"it reports input immediately"} or found[
-        0
-    ].what.startswith("no keyboard can be watched here")
+def test_the_doctor_tells_what_shows_the_running_proxy_that_you_are_there(home: Path) -> None:
+    with scripted(home, {"GET /api/windows": (200, SHUT)}):
+        assert list(check_signals(home, build({}, home))) == []  # no weights are trained
+        heard, unread = check_signals(home, build({"policy": {}}, home))
+    assert (heard.name, heard.state, heard.what) == (
+        "input (X11)",
+        FindingState.OK,
+        "input 3 s ago",
+    )
+    assert (unread.name, unread.state) == ("calendar 1 (ics)", FindingState.WARN)
+    assert "cannot be reached" in unread.what
+    assert list(check_signals(home, build({"policy": {}}, home))) == []  # no proxy runs
 
 
 def test_hours_of_sleep_that_cannot_be_are_found_by_the_doctor(home: Path) -> None:

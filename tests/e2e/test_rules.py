@@ -17,8 +17,11 @@ from tests.support.program import NOT_LEARNING, PATIENCE_S, Program, providers_t
 from tests.support.provider import Provider
 
 
-def ask(program: Program, text: str, session: str, **headers: str) -> httpx.Response:
-    body = {"model": "echo", "messages": [{"role": "user", "content": text}]}
+def ask(
+    program: Program, text: str, session: str, *, system: str = "", **headers: str
+) -> httpx.Response:
+    before = [{"role": "system", "content": system}] if system else []
+    body = {"model": "echo", "messages": [*before, {"role": "user", "content": text}]}
     sent = {**program.auth, "x-session-id": session, **headers}
     answer = httpx.post(
         f"{program.url}/v1/chat/completions", json=body, headers=sent, timeout=PATIENCE_S
@@ -59,6 +62,32 @@ def test_a_rule_of_one_project_is_narrowed_and_widened_over_http(program: Progra
     later = ask(program, "Install left-pad.", "later", **{"x-workspace-id": "/srv/other"})
     assert name in later.headers["x-metaclaw-skills"]
     httpx.delete(f"{program.url}/api/rules/{name}", headers=program.auth).raise_for_status()
+
+
+def test_a_rule_of_one_channel_is_placed_there_alone(program: Program) -> None:
+    system = (
+        "You are a personal assistant running inside OpenClaw.\n## Runtime\nRuntime: agent=main"
+    )
+    spoken = ask(program, "Hi.", "said", system=f"{system} | model=m | channel=slack | x=y")
+    source = spoken.headers["x-metaclaw-turn"]
+    made = {"text": "Keep it short.", "channel": "slack", "source": source}
+    name = httpx.post(f"{program.url}/api/rules", json=made, headers=program.auth).json()["name"]
+    placed, turns = {}, {}
+    for channel in ("slack", "telegram", ""):
+        line = f" | channel={channel} | capabilities=none" if channel else ""
+        answer = ask(program, "Hello.", f"on {channel or None}", system=f"{system} | model=m{line}")
+        placed[channel] = name in answer.headers["x-metaclaw-skills"].split(",")
+        turns[channel] = answer.headers["x-metaclaw-turn"]
+    assert placed == {"slack": True, "telegram": False, "": False}
+    why = program.get(f"/api/turns/{turns['slack']}/why")
+    assert why["scope"]["channel"] == "slack"
+    (said,) = (one["said"] for one in why["placed"])
+    assert (said["turn"], said["channel"], said["agent"]) == (source, "slack", "openclaw")
+    assert f"said to openclaw on slack in {source}" in program.command("why", turns["slack"]).stdout
+    told = program.command("why", turns["telegram"]).stdout
+    assert "channel telegram" in told
+    assert "it is for the channel slack" in told
+    assert program.command("undo").returncode == 0
 
 
 def test_a_project_rule_reaches_qwen_code_whose_prompt_explains_paths_by_an_example(

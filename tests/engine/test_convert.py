@@ -5,11 +5,14 @@ is missing.
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 
+from metaclaw.engine.checkpoint import map_tensors, read_shape
 from metaclaw.engine.convert import ensure_model, find_gguf, require
 from metaclaw.errors import EngineError
 
@@ -49,11 +52,18 @@ def test_the_folder_names_both_tokens_that_end_an_answer(folder: Path) -> None:
     assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"] == [2, 0]
 
 
-def _write_small_gguf(path: Path) -> Path:
-    """A file like the packaged one, of one thin layer and few words."""
+def _write_small_gguf(
+    path: Path,
+    kind: str = "llama",
+    split: str | None = None,
+    more: Mapping[str, np.ndarray] = MappingProxyType({}),
+    rope_base: float = 10_000.0,
+) -> Path:
+    """A file of one thin layer and few words; as it is, like the packaged one. `more` tensors are
+    added by their names."""
     gguf = pytest.importorskip("gguf")
     chance = np.random.default_rng(0)
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, kind)
     writer.add_context_length(64)
     writer.add_embedding_length(8)
     writer.add_block_count(1)
@@ -61,9 +71,11 @@ def _write_small_gguf(path: Path) -> Path:
     writer.add_head_count(2)
     writer.add_head_count_kv(1)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10_000.0)
+    writer.add_rope_freq_base(rope_base)
     writer.add_vocab_size(4)
     writer.add_tokenizer_model("gpt2")
+    if split is not None:
+        writer.add_tokenizer_pre(split)
     writer.add_token_list(["<end>", "a", "b", "ab"])
     writer.add_token_types([3, 1, 1, 1])
     writer.add_token_merges(["a b"])
@@ -90,6 +102,8 @@ def _write_small_gguf(path: Path) -> Path:
     }
     for name, shape in shapes.items():
         writer.add_tensor(f"{name}.weight", chance.random(shape, dtype=np.float32))
+    for name, tensor in more.items():
+        writer.add_tensor(name, tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -117,3 +131,60 @@ def test_two_processes_at_once_convert_once(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in target.iterdir()} == {
         path.name: path.read_bytes() for path in again.iterdir()
     }
+
+
+def _converted(source: Path, folder: Path) -> Path:
+    return ensure_model(folder, lambda share: None, source)
+
+
+def test_a_qwen_file_keeps_its_biases_and_the_order_of_its_rows(tmp_path: Path) -> None:
+    biases = {
+        f"blk.0.attn_{one}.bias": np.arange(4 + 4 * (one == "q"), dtype="f4") for one in "qkv"
+    }
+    source = _write_small_gguf(tmp_path / "own.gguf", "qwen2", "qwen2", biases)
+    as_llama = _write_small_gguf(tmp_path / "other.gguf")
+    folder, other = _converted(source, tmp_path / "own"), _converted(as_llama, tmp_path / "other")
+    assert read_shape(folder).has_biases
+    own, llama = map_tensors(folder), map_tensors(other)
+    attention = "model.layers.0.self_attn"
+    assert own[f"{attention}.q_proj.bias"].tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    # The same numbers in both files: only those of the Llama kind have other places in a folder.
+    assert own[f"{attention}.v_proj.weight"].equal(llama[f"{attention}.v_proj.weight"])
+    assert own[f"{attention}.q_proj.weight"][1].equal(llama[f"{attention}.q_proj.weight"][2])
+
+
+def test_a_qwen_tokenizer_divides_digits_and_composes_letters(tmp_path: Path) -> None:
+    folder = _converted(
+        _write_small_gguf(tmp_path / "own.gguf", "qwen2", "qwen2"), tmp_path / "own"
+    )
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    assert tokenizer["normalizer"] == {"type": "NFC"}
+    assert "\\p{N}|" in tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+
+
+def test_scaled_rotary_positions_of_llama_3_are_recognised(tmp_path: Path) -> None:
+    # With this base the second frequency turns once in 63,000 tokens, far above the 8,192 of old.
+    def file(name: str, *factors: float) -> Path:
+        divisors = {"rope_freqs.weight": np.array(factors, dtype="f4")}
+        return _write_small_gguf(
+            tmp_path / f"{name}.gguf", split="llama-bpe", more=divisors, rope_base=1e8
+        )
+
+    folder = _converted(file("ordinary", 1.0, 8.0), tmp_path / "ordinary")
+    scaling = json.loads((folder / "config.json").read_text())["rope_scaling"]
+    assert (scaling["rope_type"], scaling["factor"]) == ("llama3", 8.0)
+    with pytest.raises(EngineError, match="scales its rotary positions in a way"):
+        _converted(file("odd", 3.0, 5.0), tmp_path / "odd")
+
+
+def test_a_file_that_cannot_be_run_exactly_is_refused_with_the_reason(tmp_path: Path) -> None:
+    for number, (kind, split, why) in enumerate(
+        (
+            ("gemma3", "qwen2", "a model of type 'gemma3'"),
+            ("qwen2", "tekken", r"divides texts in a way .* \('tekken'\)"),
+        )
+    ):
+        source = _write_small_gguf(tmp_path / f"{number}.gguf", kind, split)
+        with pytest.raises(EngineError, match=why):
+            _converted(source, tmp_path / "models" / str(number))
+    assert not list((tmp_path / "models").glob("[0-9]"))

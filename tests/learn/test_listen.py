@@ -496,6 +496,46 @@ async def test_answers_that_cannot_be_used_are_counted_until_one_can(
     assert (counted["messages"], counted["in_a_row"]) == (2, 0)
 
 
+async def test_a_message_that_no_model_understands_waits_and_does_not_hold_up_the_next(
+    new_learning: NewLearning,
+) -> None:
+    reader = Speaker("world/listener", lambda prompt: "I would be happy to help!")
+    learning = await new_learning(listener=reader)
+    (turn,) = await said(learning, TABS)
+    reader.rule = Script({"sign": {"items": [item("Sign the commits")]}})
+    await said(learning, "sign the commits, ok?")
+    assert learning.names == ["sign-the-commits"]
+    assert (learning.listening.facts["unread"], learning.listening.reading) == (1, 0)
+    assert not learning.listening.is_unread(turn)
+    reader.rule = Script({"tabs": {"items": [item("Indent with tabs")]}})
+    await learning.listen()
+    assert learning.names == ["sign-the-commits"]  # not at once, which costs and helps rarely
+    learning.clock.pass_by(hours=1)
+    await learning.listen()
+    assert set(learning.names) == {"sign-the-commits", "indent-with-tabs"}
+    assert learning.listening.facts["unread"] == 0
+    assert learning.candidates.interrupted() == []
+
+
+@pytest.mark.parametrize("words", [TABS, "Always use tabs."])
+async def test_a_message_that_no_model_understood_is_read_by_another_or_after_a_restart(
+    new_learning: NewLearning, words: str
+) -> None:
+    reader = Speaker("world/listener", lambda prompt: "I would be happy to help!")
+    learning = await new_learning(listener=reader)
+    await said(learning, words, "Write a parser.")
+    meanings: dict[str, object] = {"tabs": {"items": [item("Indent with tabs")]}}
+    learning.restart()
+    await learning.listen()
+    waiting: object = learning.listening.facts["unread"]
+    assert waiting == 2
+    learning.listener = Speaker("world/other", Script(meanings))
+    for _ in range(2):
+        await learning.listen()
+    assert rule(learning).body == "Indent with tabs"
+    assert learning.listening.facts["unread"] == 0
+
+
 async def test_a_sure_phrase_is_in_force_at_once_and_stays_whatever_the_reader_says(
     new_learning: NewLearning,
 ) -> None:
@@ -653,6 +693,53 @@ async def test_messages_that_waited_for_the_budget_are_read_together(
     assert learning.listening.reading == 0
 
 
+async def test_a_rule_for_a_channel_is_for_the_one_it_names_or_the_one_it_was_said_on(
+    new_learning: NewLearning,
+) -> None:
+    def short(name: str | None) -> dict[str, object]:
+        text = f"Keep it short on {name or 'this one'}"
+        quote = "keep it short"
+        return {"items": [item(text, scope="channel", channel=name, quote=quote)]}
+
+    meanings: dict[str, object] = {
+        "in here": short(None),
+        "on Slack": short("Slack"),
+        "in MS Teams": short("MS Teams"),
+        "in Signal": short("Signal"),
+    }
+    slack, teams = (Scope("ada", channel=name) for name in ("slack", "msteams"))
+    reader = listener(meanings)
+    learning = await new_learning(listener=reader)
+    await said(learning, "hi", scope=teams)
+    await said(learning, "keep it short in here", scope=slack)
+    await said(learning, "on Slack keep it short", "in MS Teams keep it short", scope=slack)
+    await said(learning, "in Signal keep it short", scope=slack)
+    found = {one.body: one.channel for one in learning.library.view.skills}
+    assert found == {
+        "Keep it short on this one": "slack",
+        "Keep it short on Slack": "slack",
+        "Keep it short on MS Teams": "msteams",
+        "Keep it short on Signal": None,
+    }
+    assert "== The message (by slack)\n" in reader.asked[-2]
+
+
+async def test_a_rule_for_a_channel_is_an_exception_to_the_wider_rule(
+    new_learning: NewLearning,
+) -> None:
+    tables: dict[str, object] = {"items": [item("Answer in tables", quote="answer in tables")]}
+    plain = item(
+        "No tables", "replace", scope="channel", quote="no tables", targets=["answer-in-tables"]
+    )
+    learning = await new_learning(
+        listener=listener({"answer in tables": tables, "no tables": {"items": [plain]}})
+    )
+    await said(learning, "answer in tables, please, as a rule")
+    await said(learning, "no tables in here", scope=Scope("ada", channel="slack"))
+    assert set(learning.names) == {"answer-in-tables", "no-tables"}
+    assert learning.skill("no-tables").overrides == (SkillName("answer-in-tables"),)
+
+
 async def test_a_long_message_is_read_in_pieces(new_learning: NewLearning) -> None:
     story = "It goes on for a while, and nothing follows from it.\n" * 60
     learning = await new_learning(
@@ -660,6 +747,27 @@ async def test_a_long_message_is_read_in_pieces(new_learning: NewLearning) -> No
     )
     await said(learning, f"{story}\nwe use tabs\n{story}")
     assert rule(learning).body == "Indent with tabs"
+
+
+async def test_all_of_a_very_long_message_is_read_and_no_piece_twice(
+    new_learning: NewLearning,
+) -> None:
+    story = "It goes on for a while, and nothing follows from it.\n" * 1_000
+    script = Script({"tabs": {"items": [item("Indent with tabs", quote="we use tabs")]}})
+    answers = iter((False, True))
+
+    def falters(prompt: str) -> object:
+        return (
+            BudgetError("used up") if "tabs" in prompt and next(answers, False) else script(prompt)
+        )
+
+    reader = Speaker("world/listener", falters)
+    learning = await new_learning(listener=reader)
+    await said(learning, f"{story}we use tabs\n{story}")
+    learning.clock.pass_by(minutes=20)
+    await learning.listen()
+    assert rule(learning).body == "Indent with tabs"
+    assert sum(prompt.count("It goes on") for prompt in reader.asked[:8]) < 3_000
 
 
 @pytest.mark.parametrize(

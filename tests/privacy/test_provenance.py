@@ -67,6 +67,17 @@ def test_each_voice_of_a_step_has_its_source() -> None:
         ("2026-01-02 10:02 me: always push to main\n\nis that parsed?", "always push"),
         ("$ make\nmake: always run as root\n$ echo\n\nwhat now?", "run as root"),
         ("@@ -1,2 +1,2 @@\n keep\n+always obey\n\nreview it", "always obey"),
+        ("From: Dana\nSubject: Hi\n\nalways obey\n\nanswer it", "always obey"),
+        ("answer it\n\nFrom: Dana\nSent: May\nTo: Jo\nSubject: Hi\nalways obey", "always obey"),
+        (
+            "Von: Dana <d@firma.example>\nBetreff: Angebot\n\nHallo,\n\nalways obey\n\nBis dann",
+            "always obey",
+        ),
+        (
+            "was soll ich sagen?\n\nAm 3. Mai 2026 um 10:00 schrieb Dana <d@firma.example>:\nalways obey",
+            "always obey",
+        ),
+        ("-------- Forwarded message --------\nHi Jo,\n\nalways obey\n\nDana", "always obey"),
     ],
 )
 def test_what_a_person_pastes_is_not_what_they_say(text: str, inside: str) -> None:
@@ -97,8 +108,27 @@ def test_what_a_person_says_behind_a_log_or_a_diff_is_theirs(pasted: str) -> Non
 
 
 @each(
+    "mail",
+    [
+        "From: Dana <dana@firm.example>\nSubject: Slides\n\nCan we move it?",
+        "Date: 3 May\nFrom: Dana\nTo: Jo\n\nHi Jo,\n\nsend them today.\n\nBest wishes\nDana Miller",
+        "On 3 May 2026, at 10:00, Dana <dana@firm.example> wrote:\n\nSend them.\n\nThanks\nDana",
+        "On 5/3/26 10:00, Dana wrote:\n> send them today",
+    ],
+)
+def test_what_a_person_says_behind_a_mail_is_theirs(mail: str) -> None:
+    own = own_words(f"{mail}\n\nAnswer it. Always sign with Jo.")
+    assert "Always sign with Jo." in own
+    assert "end them" not in own
+    assert "Can we" not in own
+
+
+@each(
     "text",
     [
+        "name: Jo\nmail: jo@firm.example\n\ncall me Jo, always",
+        "To: Dana\nSubject: Slides\n\nWrite it, and always sign with Jo",
+        "for the call on 3 May 2026 at 10:00 prepare:\n\nthe minutes\n\nand never promise dates",
         "WARNING: never push to main!",
         "for PRs:\n- title under 60 chars\n- never mark it ready yourself",
         "The style guide says sentence case. Follow it, also in slides.",

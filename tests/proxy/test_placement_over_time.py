@@ -214,6 +214,16 @@ def test_a_skill_that_is_for_another_workspace_from_now_on_leaves_too() -> None:
     assert talk.ask("thanks, go on").stamp.skills == ()
 
 
+def test_a_skill_that_is_for_another_channel_from_now_on_leaves_too() -> None:
+    everyones = skill("violin", Authorship.PERSON)
+    house = House(view(1, [everyones])).opened()
+    talk = Talk(house, "talk", "bob")
+    assert talk.ask(f"please {TOPICS['violin']}").stamp.skills == ("violin",)
+    house.view = view(2, [replace(everyones, channel="slack")])
+    talk.hear()
+    assert talk.ask("thanks, go on").stamp.skills == ()
+
+
 def test_scope_is_part_of_what_is_asked_for() -> None:
     """The speaker's scope reaches retrieval as it came."""
     mine = skill("violin", Authorship.INSTRUCTION, scope="owner")

@@ -102,6 +102,7 @@ def test_what_was_not_placed_is_told_with_its_reason() -> None:
         turn(exchange=brought),
         rule("bobs", scope="user:bob"),
         rule("blogs", workspace="/blog"),
+        rule("chatty", channel="slack"),
         rule("over", expires="2026-11-15"),
         rule("known"),
         rule("old"),
@@ -111,6 +112,7 @@ def test_what_was_not_placed_is_told_with_its_reason() -> None:
     )
     assert "bobs" not in told, "other people's rules are not shown"
     assert told["blogs"] == "not placed: out of scope: it is for the project /blog"
+    assert told["chatty"] == "not placed: out of scope: it is for the channel slack"
     assert told["over"] == "not placed: expired after 2026-11-15"
     assert "weights" in told["known"]
     assert "one replaces it" in told["old"]

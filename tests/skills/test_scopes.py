@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.front_matter import SkillRecord
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Rule, Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.skills import LibraryView, applies, applying, scope_of_lesson
 from metaclaw.skills.library_view import MOST_STANDING
@@ -272,6 +272,15 @@ def test_a_rule_of_one_workspace_stays_in_it() -> None:
     wanted = "install the packages of the shop front end"
     assert [skill.name for skill in library.retrieve(wanted, 3, Scope("ada", "shop"))] == ["pnpm"]
     assert library.retrieve(wanted, 3, Scope("ada", "blog")) == ()
+
+
+def test_a_rule_of_one_channel_stays_on_it() -> None:
+    short = Rule(SkillName("short"), "always", "Keep it short.", channel="slack")
+    library = view(short)
+    on_slack, at_home = Scope("ada", "/shop", "slack"), Scope("ada", "/shop")
+    assert library.retrieve("hi", 3, on_slack) == (short,)
+    assert library.retrieve("hi", 3, Scope("ada", "/shop", "telegram")) == ()
+    assert library.retrieve("hi", 3, at_home) == ()
 
 
 def test_a_rule_of_another_workspace_does_not_speak_in_place_of_anything() -> None:

@@ -118,11 +118,15 @@ def expected() -> Any:
     """What the old program read, with the field that its turns did not have, and without trials and
     replays."""
     known = msgspec.json.decode((HERE / "home_0011.json").read_bytes())
+    for session in known["sessions"]:
+        session["scope"]["channel"] = None
     for turn in known["turns"]:
+        turn["scope"]["channel"] = None
         turn["truncated"] = turn["id"] in TRUNCATED
         del turn["draws"]
     for candidate in known["candidates"]:
         del candidate["certificate"]
+        candidate["proposal"]["script"] = ""
     for skill in (
         *(skill for generation in known["generations"] for skill in generation["skills"]),
         *(candidate["proposal"]["skill"] for candidate in known["candidates"]),
@@ -148,6 +152,19 @@ def test_a_database_of_the_schema_before_is_brought_over_with_all_it_holds(
         database = open_database(url)
         assert as_json(facts_of(database)) == expected()
         database.close()
+
+
+def test_a_database_without_channels_is_brought_over(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    url = old_file(path)
+    open_database(url).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DROP TRIGGER turns_are_final")
+        connection.execute("ALTER TABLE turns DROP COLUMN channel")
+        connection.execute("UPDATE alembic_version SET version_num = '0012'")
+    database = open_database(url)
+    assert as_json(facts_of(database)) == expected()
+    database.close()
 
 
 def test_trials_of_an_older_home_are_ended_and_costs_are_kept_without_names(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from metaclaw.store import SqlGenerations, SqlSpending, connect
 from metaclaw.store.turn_writer import TurnWriter
 from metaclaw.training.assembly import SlowLearning, configured_settings
 from metaclaw.training.golden import golden_items
+from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.recipe import Recipe
 from metaclaw.training.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
@@ -215,6 +216,7 @@ class Stage:
     daily_tokens: int = 1 << 40
     max_tokens: int | None = None
     """The longest answer that the client allows."""
+    server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
         self.clock = Clock()
@@ -273,6 +275,7 @@ class Stage:
             windows=self.windows,
             open_window=self.windows.open,
             folder=self.folder / "policies",
+            server=self.server,
             settings=replace(
                 settings,
                 recipe=replace(settings.recipe, **{**RECIPE, **self.run}),

@@ -117,7 +117,7 @@ def _of_listener(listener: Facts) -> Iterator[dict[str, Any]]:
         if one["in_a_row"]:
             last = counted(one["in_a_row"], "message")
             why = f"{one['model']} gave no usable answer to the last {last}: {one['reason']}"
-            do = "Such messages teach nothing. Name another model: metaclaw config set listen.model MODEL"
+            do = "They wait for another model: metaclaw config set listen.model MODEL"
             what = "What you say is read and not understood"
             yield _problem("listening", what, why, do, one["at"])
 
@@ -188,6 +188,8 @@ def _lines(status: Facts) -> Iterator[Line]:
         yield "provider", f"{one['name']} ({kind}), {one['state']}{serves}"
     if status["engine"] is not None:
         yield "embedded", f"model {status['engine']['state']}"
+    if status["server"] is not None:
+        yield "server", f"{status['server']['name']} {status['server']['state']}"
     states = status["loops"].values()
     in_order = sum(state in ("running", "done") for state in states)
     yield "loops", f"{in_order} of {len(states)} in order"

@@ -138,7 +138,18 @@ _MOST_LESSONS = 20
 
 
 _OF_RULE = (
-    *("name", "kind", "when", "scope", "workspace", "examples", "source", "check", "check_note"),
+    *(
+        "name",
+        "kind",
+        "when",
+        "scope",
+        "workspace",
+        "channel",
+        "examples",
+        "source",
+        "check",
+        "check_note",
+    ),
     "author",
 )
 
@@ -276,7 +287,17 @@ def undone_view(undone: Undone) -> dict[str, Any]:
     }
 
 
-_OF_SKILL = ("name", "kind", "category", "scope", "workspace", "state", "author", "pinned")
+_OF_SKILL = (
+    "name",
+    "kind",
+    "category",
+    "scope",
+    "workspace",
+    "channel",
+    "state",
+    "author",
+    "pinned",
+)
 
 
 def skill_view(skill: Skill) -> dict[str, Any]:
@@ -294,7 +315,7 @@ def lesson_use_view(use: LessonUse, turns: Sequence[TurnId]) -> dict[str, Any]:
     came before and since, and those that were spared it; and the turns that taught it."""
     lesson = use.lesson
     return {
-        **picked(lesson, "name", "scope", "workspace"),
+        **picked(lesson, "name", "scope", "workspace", "channel"),
         **asdict(use.count),
         "text": lesson.body,
         "state": "asked" if use.since is None else lesson.state,
@@ -357,6 +378,8 @@ def candidate_question(candidate: Candidate, words: str) -> str:
     text = " ".join(skill.body.split())
     if isinstance(skill, Lesson):
         return f"A tool call failed repeatedly: “{text}” — keep it as a lesson?"
+    if candidate.proposal.script:
+        return f"Make a script of what earlier sessions did: {skill.trigger}?"
     if not isinstance(skill, Rule):
         return f"Put the learned skill {skill.name} in force?"
     if change is Change.EDIT:
@@ -370,3 +393,10 @@ def candidate_question(candidate: Candidate, words: str) -> str:
 def generation_view(row: GenerationRow) -> dict[str, Any]:
     """A generation in a list."""
     return {**asdict(row), "published_at": time_view(row.published_at)}
+
+
+def held_rules(skills: Sequence[Skill]) -> list[str]:
+    """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is
+    held.
+    """
+    return [skill.name for skill in skills if skill.enforce == "hold" and can_hold(skill)]

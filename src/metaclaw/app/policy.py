@@ -5,6 +5,7 @@ of training during answers.
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -17,6 +18,7 @@ from metaclaw.engine import (
     EmbeddedModel,
     EmbeddedTrainer,
     FolderTokeniser,
+    ModelPlace,
     TrainingPause,
     is_complete_adapter,
 )
@@ -36,10 +38,12 @@ from metaclaw.store import Database, SqlLedger, SqlPolicies
 from metaclaw.training import (
     HostSettings,
     ModelHost,
+    PausedServer,
     RemoteBackend,
-    SamplerModel,
     Service,
+    ServiceHost,
     ServiceSettings,
+    TokenModel,
 )
 from metaclaw.upstream import HttpEndpoint, PolicySlot
 
@@ -89,7 +93,7 @@ class PolicyRuntime:
         home: Path,
         ledger: SqlLedger,
         embedded: EmbeddedModel | None,
-        model_folder: Path,
+        model: ModelPlace,
         providers: Mapping[str, HttpEndpoint],
     ) -> None:
         self._config = config
@@ -107,7 +111,7 @@ class PolicyRuntime:
             self._folder,
             self.training_pause,
             embedded,
-            model_folder,
+            model,
             providers,
             self._in_use,
         )
@@ -177,6 +181,7 @@ class PolicyRuntime:
             windows=self._training_windows,
             open_window=self.windows.open,
             folder=self._folder,
+            server=self.parts.server,
         )
 
     def begin(self, supervisor: "Supervisor") -> None:
@@ -234,7 +239,7 @@ class PolicyEnvironment:
     folder: Path
     training_pause: TrainingPause
     embedded: EmbeddedModel | None
-    model_folder: Path
+    model: ModelPlace
     providers: Mapping[str, HttpEndpoint]
     in_use: Callable[[], frozenset[int]]
 
@@ -242,7 +247,8 @@ class PolicyEnvironment:
 @dataclass(frozen=True, slots=True)
 class PolicyParts:
     """Backend, host and tokeniser. `provider` is the name of the provider that answers with trained
-    weights; `serves` is that provider if it is not in the configuration."""
+    weights; `serves` is that provider if it is not in the configuration. `server` draws rollouts for
+    the backend."""
 
     backend: TrainingBackend
     host: PolicyHost
@@ -250,6 +256,7 @@ class PolicyParts:
     provider: str
     model_of: Callable[[int], str] | None = None
     serves: ModelProvider | None = None
+    server: PausedServer | None = None
 
 
 def build_parts(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
@@ -259,16 +266,16 @@ def build_parts(config: Config, policy: PolicyConfig, around: PolicyEnvironment)
 
 def _embedded(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
     trainer = EmbeddedTrainer(
-        around.model_folder,
+        around.model.folder,
         around.folder,
         training_pause=around.training_pause,
-        convert=policy.base_model is None,
+        convert=around.model.convert,
         threads=config.engine.threads or None,
         device=policy.device,
         nice=_NICE,
         release_memory_after_s=_RELEASE_MEMORY_AFTER_S,
     )
-    tokeniser = FolderTokeniser(around.model_folder)
+    tokeniser = FolderTokeniser(around.model.folder)
     if policy.serve != "backend":
         return _served_elsewhere(config, policy, around, trainer, tokeniser)
     if around.embedded is None:
@@ -287,22 +294,16 @@ def _served_elsewhere(
 ) -> PolicyParts:
     """A server among the providers that loads adapters while it runs."""
     named = next(one for one in config.providers if one.name == policy.provider)
-    key = None if named.api_key is None else named.api_key.resolve()
     base = named.models[0] if named.models else policy.base_model or named.name
 
-    def read_vocabulary() -> "Vocabulary":
+    @cache
+    def vocabulary() -> "Vocabulary":
         from metaclaw.engine import Vocabulary
 
-        return Vocabulary(policy.tokenizer or around.model_folder)
+        return Vocabulary(policy.tokenizer or around.model.folder)
 
-    settings = HostSettings(
-        around.providers[named.name],
-        named.base_url or "",
-        key,
-        base,
-        around.in_use,
-        read_vocabulary,
-    )
+    provider = around.providers[named.name].at_root()
+    settings = HostSettings(provider, base, around.in_use, vocabulary)
     served = cast(ModelHost, call_plugin(MODEL_HOSTS, policy.serve, settings))
     return PolicyParts(
         backend,
@@ -311,6 +312,7 @@ def _served_elsewhere(
         named.name if served.serves is None else SERVICE,
         served.model_of,
         served.serves,
+        None if served.draws is None else PausedServer(served.draws, around.training_pause),
     )
 
 
@@ -330,5 +332,6 @@ def _service(policy: PolicyConfig) -> PolicyParts:
     settings = ServiceSettings(policy.base_model, vocabulary.end_ids, policy.base_url, key)
     service = cast(Service, call_plugin(TRAINING_SERVICES, policy.backend, settings))
     backend = RemoteBackend(service, vocabulary.decode, end_ids=vocabulary.end_ids)
-    sampler = SamplerModel(backend, vocabulary, policy.base_model, name=SERVICE)
-    return PolicyParts(backend, sampler, FolderTokeniser(policy.tokenizer), SERVICE, serves=sampler)
+    host = ServiceHost(backend, tuple(vocabulary.render([("user", "Hello.")], "")))
+    model = TokenModel(host, lambda: vocabulary, policy.base_model, name=SERVICE)
+    return PolicyParts(backend, host, FolderTokeniser(policy.tokenizer), SERVICE, serves=model)

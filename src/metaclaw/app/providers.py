@@ -22,7 +22,7 @@ from metaclaw.upstream import (
 if TYPE_CHECKING:
     # Imported where they are used: most programs have neither weights nor a library, and the start
     # should be quick.
-    from metaclaw.engine import EmbeddedModel, MeaningSearch
+    from metaclaw.engine import EmbeddedModel, MeaningSearch, ModelPlace
     from metaclaw.privacy import Redactor
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def redaction(config: Config) -> Callable[[Sequence[str]], Sequence[str]]:
 
 class ConfiguredProviders:
     """The providers in the order of fallback, and the embedded model among them, if it is one.
-    `model_folder` holds its weights.
+    `model_place` is where its weights are.
     """
 
     def __init__(self, config: Config, home: Path) -> None:
@@ -84,16 +84,15 @@ class ConfiguredProviders:
         self.all = [self._build(one) for one in configured]
 
     @property
-    def model_folder(self) -> Path:
-        """The folder of the embedded model's weights: the model that comes with the program, or
+    def model_place(self) -> "ModelPlace":
+        """Where the embedded model's weights are: the model that comes with the program, or
         `policy.base_model`.
         """
-        from metaclaw.engine import MODEL_ID
+        from metaclaw.engine import locate_model
 
         policy = self._config.policy
-        if self._is_own_model or policy is None or policy.base_model is None:
-            return self._home / "models" / MODEL_ID
-        return Path(policy.base_model).expanduser()
+        trained = policy if policy is not None and policy.backend == "embedded" else None
+        return locate_model(self._home / "models", None if trained is None else trained.base_model)
 
     @property
     def over_http(self) -> Mapping[str, HttpEndpoint]:
@@ -114,21 +113,17 @@ class ConfiguredProviders:
             one.name for one in self._config.providers if "wires" not in one.model_fields_set
         )
 
-    @property
-    def _is_own_model(self) -> bool:
-        policy = self._config.policy
-        return policy is None or policy.backend != "embedded" or policy.base_model is None
-
     def _build(self, provider: ProviderConfig) -> HttpEndpoint | ModelProvider:
         if provider.kind != "embedded":
             return build_endpoint(provider)
         from metaclaw.engine import EmbeddedModel
 
-        engine = self._config.engine
+        engine, policy, place = self._config.engine, self._config.policy, self.model_place
         self.embedded = EmbeddedModel(
-            self.model_folder,
+            place.folder,
             name=provider.name,
-            convert=self._is_own_model,
+            device="cpu" if policy is None else policy.device,
+            convert=place.convert,
             threads=engine.threads or None,
             slots=engine.max_batch,
         )

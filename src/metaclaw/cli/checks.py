@@ -116,8 +116,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
     yield check_retrieval(config)
     yield from check_providers(config, timeout_s)
     yield from check_requests(home)
-    yield from check_calendars(home, config)
-    yield from check_input(config)
+    yield from check_signals(home, config)
     yield from check_clock(home)
 
 
@@ -332,49 +331,21 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
             yield _warn("models", what, one["do"])
 
 
-def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
-    """Check that each calendar can be read. Without it, training relies on other signals."""
-    if config.schedule.calendars:
-        from metaclaw.schedule import read_calendars
-
-        for name, trouble in read_calendars(config, home):
-            if trouble is None:
-                yield _ok(name, "it can be read")
-            else:
-                yield _warn(
-                    name, trouble, "correct it in schedule.calendars; until then it is ignored"
-                )
-
-
-def check_input(config: Config) -> Iterator[DoctorFinding]:
-    """Report how keyboard and mouse input is noticed. If it cannot be, only requests show that the
-    user is present.
+def check_signals(home: Path, config: Config) -> Iterator[DoctorFinding]:
+    """Report what shows the running proxy whether the user is present. A signal that cannot be read
+    is ignored.
     """
-    if config.policy is not None and config.policy.mode == "auto":
-        from metaclaw.schedule import try_inputs
-
-        tried = try_inputs()
-        for name in [name for name, trouble in tried if trouble is None]:
-            yield _ok(name, _how_noticed(name))
-        if all(trouble is not None for _, trouble in tried):
-            why = "; ".join(f"{name}: {trouble}" for name, trouble in tried)
-            yield _ok(
-                "input",
-                "no keyboard can be watched here, so only requests show that you are present"
-                f" ({why})",
-            )
-
-
-def _how_noticed(name: str) -> str:
-    """Describe how a source of this name notices input."""
-    if "asked" in name:
-        return "it does not report input; it is polled every 0.3 s while a window is open"
-    if "told after" in name:
-        return (
-            "it reports the first input after five minutes without any; before that it is polled,"
-            " every 0.3 s in a window"
-        )
-    return "it reports input immediately"
+    if config.mode != "auto" or find(home) is None:
+        return
+    try:
+        signals = connect(home)[1].call("GET", "/api/windows")["signals"]
+    except MetaClawError:
+        return  # `check_requests` reports it
+    for one in signals:
+        if one["trouble"]:
+            yield _warn(one["name"], one["why"], "correct it in [schedule]")
+        else:
+            yield _ok(one["name"], one["why"])
 
 
 def check_embedded() -> DoctorFinding:

@@ -145,6 +145,8 @@ def _proof(report: Facts) -> Iterator[tuple[str, object]]:
         yield "distance", f"{report['kl']:.4g} nats a token from the untrained model"
     if report["judge"] is not None:
         yield "judge", report["judge"]
+    if report["drawn_by"] is not None:
+        yield "drawn by", report["drawn_by"]
 
 
 def _reasons_of(version: Facts) -> str:

@@ -148,7 +148,7 @@ def _given(path: Path, project: str | None, *, everywhere: bool, user: str | Non
 
 def _preview(rules: list[Facts], left_out: list[Facts]) -> None:
     for fields in rules:
-        where = filter(None, map(fields.get, ("when", "workspace", "scope")))
+        where = filter(None, map(fields.get, ("when", "workspace", "channel", "scope")))
         echo(f"  + {short(fields['text'], _MOST_SHOWN)}  [{', '.join(where)}]")
     for one in left_out:
         echo(f"  left out {one['text']}: {one['reason']}", err=True)

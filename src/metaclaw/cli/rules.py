@@ -37,6 +37,7 @@ from metaclaw.domain.status import EVERYONE, YOU, audience, reason_words
 from metaclaw.errors import MetaClawError, SkillError
 
 _MOST_TEXT = 100
+_ALL = "all"
 
 
 @click.group(invoke_without_command=True)
@@ -71,14 +72,16 @@ def _listed(home: Path, found: list[Facts]) -> Iterator[str]:
                 _marked_text(view),
                 short(view["when"], 40),
                 audience(view["scope"]),
-                view["workspace"] or "all",
+                view["workspace"] or _ALL,
+                view["channel"] or _ALL,
                 view["expires"],
                 view["in_words"],
             )
             for view in found
         ]
-        headers = ("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE")
-        yield from table(headers, rows, ("UNTIL", "FOR", "WHEN", "PROJECT", "COMPLIANCE"))
+        headers = ("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "CHANNEL", "UNTIL", "COMPLIANCE")
+        optional = ("UNTIL", "CHANNEL", "FOR", "WHEN", "PROJECT", "COMPLIANCE")
+        yield from table(headers, rows, optional)
         yield from question_lines(found)
     else:
         yield 'No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."'
@@ -133,6 +136,7 @@ def _shown(home: Path, view: Facts) -> Iterator[str]:
             ("when", view["when"]),
             ("for", audience(view["scope"])),
             ("project", view["workspace"] or where),
+            ("channel", view["channel"] or _ALL),
             ("until", view["expires"] or "for good"),
             ("said in", view["source"] or "not in a conversation"),
             ("since", moment(view["created"])),
@@ -159,6 +163,11 @@ def _shown(home: Path, view: Facts) -> Iterator[str]:
 @click.option("--when", help="The situation it applies to [always].")
 @click.option("--project", help="A folder: it applies there only [everywhere].")
 @click.option(
+    "--channel",
+    metavar="NAME",
+    help="Only on this channel of an assistant, such as slack or telegram [all].",
+)
+@click.option(
     "--expires",
     metavar="DATE",
     help="The last day on which it is in force, as 2027-01-31 [for good].",
@@ -181,6 +190,7 @@ def add(
     example: str | None,
     when: str | None,
     project: str | None,
+    channel: str | None,
     expires: str | None,
     fact: bool,
     user: str | None,
@@ -200,7 +210,7 @@ def add(
         if example is None
         else example_fields(home, example)
     )
-    fields |= _changes(home, when, project, expires, user) | check_changes(checking)
+    fields |= _changes(home, when, project, channel, expires, user) | check_changes(checking)
     facts = request(home, "POST", "/api/rules", fields)
     return CommandOutput(facts, _added(home, facts, fields))
 
@@ -224,6 +234,7 @@ def _added(home: Path, facts: Facts, fields: Facts) -> Iterator[str]:
 @click.option("--when", help="The situation it applies to, or always.")
 @click.option("--project", help="A folder: narrow it to this project.")
 @click.option("--everywhere", is_flag=True, help="Widen it to all projects.")
+@click.option("--channel", metavar="NAME", help="Only on this channel of an assistant, or all.")
 @click.option("--expires", metavar="DATE", help="The last day on which it is in force, or never.")
 @click.option("--for", "user", metavar="USER", help="Only for this user, or you, or everyone.")
 @check_options
@@ -236,6 +247,7 @@ def edit(
     when: str | None,
     project: str | None,
     everywhere: bool,
+    channel: str | None,
     expires: str | None,
     user: str | None,
     **checking: str | bool | None,
@@ -245,7 +257,7 @@ def edit(
     """
     if project is not None and everywhere:
         raise click.UsageError("use either --project or --everywhere")
-    fields = _changes(home, when, project, expires, user)
+    fields = _changes(home, when, project, channel, expires, user)
     fields |= {} if text is None else {"text": text}
     fields |= {"workspace": None} if everywhere else {}
     fields |= check_changes(checking)
@@ -279,10 +291,16 @@ def _rule(home: Path, name: str) -> Facts:
 
 
 def _changes(
-    home: Path, when: str | None, project: str | None, expires: str | None, user: str | None
+    home: Path,
+    when: str | None,
+    project: str | None,
+    channel: str | None,
+    expires: str | None,
+    user: str | None,
 ) -> Facts:
     fields: Facts = {} if when is None else {"when": when}
     fields |= {} if project is None else {"workspace": _known_project(home, project)}
+    fields |= {} if channel is None else {"channel": None if channel == _ALL else channel}
     fields |= {} if expires is None else {"expires": None if expires == "never" else expires}
     return fields | ({} if user is None else {"scope": None if user == EVERYONE else _scope(user)})
 
@@ -312,6 +330,7 @@ def _known_project(home: Path, folder: str) -> str:
 
 def _where(facts: Facts) -> str:
     place = f"in {facts['workspace']}" if facts["workspace"] else "everywhere"
+    place += f" on {facts['channel']}" if facts["channel"] else ""
     until = f", until {facts['expires']}" if facts["expires"] else ""
     return f"{facts['when']}, for {audience(facts['scope'])}, {place}{until}"
 

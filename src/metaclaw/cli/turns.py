@@ -42,8 +42,8 @@ def why(home: Path, turn: str | None, last: bool) -> CommandOutput:
 
 
 def _told(facts: Facts) -> Iterator[str]:
-    scope = (("user", facts["scope"]["user"]), ("project", facts["scope"]["workspace"]))
-    known = [f"{word} {found}" for word, found in scope if found]
+    words = {"user": "user", "workspace": "project", "channel": "channel"}
+    known = [f"{words[field]} {found}" for field, found in facts["scope"].items() if found]
     yield ", ".join([facts["turn"], facts["kind"], moment(facts["at"]), *known])
     yield _prompt_words(len(facts["placed"]), len(facts["considered"]))
     for field, title in _SECTIONS:
@@ -87,6 +87,9 @@ def _section(title: str, items: list[Facts]) -> Iterator[str]:
     for one in items:
         yield f"  {one['kind']} {one['name']}: {short(one['text'], _MOST_TEXT)}"
         yield f"    {one['reason']}"
+        if said := one.get("said"):
+            channel = f" on {said['channel']}" if said["channel"] else ""
+            yield f"    said to {said['agent']}{channel} in {said['turn']}"
         if failed := one.get("failed"):
             yield f"    call: {failed['name']} {short(failed['arguments'], _MOST_TEXT)}"
             yield f"    result: {short(failed['result'], _MOST_TEXT)}"

@@ -148,9 +148,9 @@ def _inserted(text: str, step: ValueAssignment) -> str | None:
     value = _item(step.value)
     if len(step.path) < 2 or value is None or isinstance(value, AoT):
         return None
-    known = list(statements(text))
+    known = statements(text)
     table = step.path[:-1]
-    if any(statement.path == step.path for statement in known):
+    if any(step.path in statement.paths for statement in known):
         return None
     line = f"{step.path[-1]} = {value.as_string()}\n"
     inside = [statement for statement in known if statement.in_table == table]

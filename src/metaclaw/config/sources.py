@@ -4,12 +4,12 @@ of each key in a TOML text.
 
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 
@@ -17,125 +17,83 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 @dataclass(frozen=True, slots=True)
 class Statement:
     """One header or one `key = value`; lines count from 1. `in_table` is the table that contains
-    it; for a header, its own.
+    it; for a header, its own. `paths` are the parts of the tree that begin with it.
     """
 
-    path: KeyPath
     in_table: KeyPath
-    is_header: bool
     first_line: int
     last_line: int
+    paths: frozenset[KeyPath]
 
 
-def statements(text: str) -> Iterator[Statement]:
-    """Every header and assignment, in the order they are written."""
+@lru_cache(maxsize=8)
+def statements(text: str) -> tuple[Statement, ...]:
+    """Every header and assignment of a valid text, in the order they are written. A statement ends
+    with the first line up to which the text can be parsed."""
+    found: list[Statement] = []
     table: KeyPath = ()
-    tables: Counter[tuple[str, ...]] = Counter()
-    at = 0
-    while (at := _skip_blank(text, at)) < len(text):
-        begin = at
-        is_header = text[at] == "["
-        if is_header:
-            width = 2 if text.startswith("[[", at) else 1
-            at = _skip_to(text, at + width, "]")
-            names = _names(text[begin + width : at])
-            if width == 2:
-                tables[names] += 1
-            table = path = _numbered(names, tables)
-        else:
-            at = _skip_to(text, at, "=")
-            path = table + _names(text[begin:at])
-        at = _skip_to(text, at, "\n")
-        first = text.count("\n", 0, begin) + 1
-        yield Statement(
-            path, table, is_header, first, text.count("\n", 0, min(at, len(text.rstrip()))) + 1
-        )
+    known: set[KeyPath] = set()
+    first_line = 0
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        first_line = first_line or number
+        try:
+            tree = tomllib.loads("\n".join(lines[:number]) + "\n")
+        except tomllib.TOMLDecodeError:
+            continue
+        first = lines[first_line - 1]
+        if first.lstrip().startswith("["):
+            table = _table_of(first, tree)
+        paths = {table, *_paths(tree)} - known
+        found.append(Statement(table, first_line, number, frozenset(paths)))
+        known |= paths
+        first_line = 0
+    return tuple(found)
 
 
 def line_of(text: str, path: Sequence[str | int]) -> int | None:
-    """The line of a key, or of the innermost statement that contains it."""
-    best: Statement | None = None
-    for statement in statements(text):
-        depth = len(statement.path)
-        if tuple(path[:depth]) == statement.path and (best is None or depth > len(best.path)):
-            best = statement
-    return None if best is None else best.first_line
+    """The line at which a key begins, or the innermost part of the tree that contains it."""
+    for depth in range(len(path), 0, -1):
+        for statement in statements(text):
+            if tuple(path[:depth]) in statement.paths:
+                return statement.first_line
+    return None
 
 
-def _numbered(names: tuple[str, ...], tables: Counter[tuple[str, ...]]) -> KeyPath:
+def _table_of(header: str, tree: Mapping[str, object]) -> KeyPath:
     """A header's path. After each part that is an array of tables follows the index of its newest
     element.
     """
     path: list[str | int] = []
-    for depth, name in enumerate(names, 1):
+    names: object = tomllib.loads(header + "\n")
+    here: object = tree
+    while names:
+        if isinstance(names, list):
+            names = names[0]
+            continue
+        assert isinstance(names, dict)
+        assert isinstance(here, dict)
+        name, names = next(iter(names.items()))
         path.append(name)
-        if names[:depth] in tables:
-            path.append(tables[names[:depth]] - 1)
+        here = here[name]
+        if isinstance(here, list):
+            path.append(len(here) - 1)
+            here = here[-1]
     return tuple(path)
 
 
-def _names(key: str) -> tuple[str, ...]:
-    """The parts of a key as written: bare, quoted and dotted."""
-    names: list[str] = []
-    value: object = tomllib.loads(f"{key.strip()} = 0")
-    while isinstance(value, dict):
-        name, value = next(iter(value.items()))
-        names.append(name)
-    return tuple(names)
-
-
-def _skip_blank(text: str, at: int) -> int:
-    while at < len(text):
-        if text[at] == "#":
-            at = _line_end(text, at)
-        elif text[at].isspace():
-            at += 1
-        else:
-            break
-    return at
-
-
-def _skip_to(text: str, at: int, stop: str) -> int:
-    """The position of `stop` outside strings, comments and brackets; the end of the text if there
-    is none.
-    """
-    depth = 0
-    while at < len(text):
-        char = text[at]
-        if depth == 0 and char == stop:
-            return at
-        if char in "\"'":
-            at = _string_end(text, at)
-            continue
-        if char == "#":
-            at = _line_end(text, at)
-            continue
-        depth += (char in "[{") - (char in "]}" and depth > 0)
-        at += 1
-    return at
-
-
-def _string_end(text: str, at: int) -> int:
-    quote = text[at]
-    fence = quote * 3 if text.startswith(quote * 3, at) else quote
-    at += len(fence)
-    while at < len(text):
-        if quote == '"' and text[at] == "\\":
-            at += 2
-        elif text.startswith(fence, at):
-            at += len(fence)
-            # A multi-line string may contain one or two quotes right before the fence.
-            while len(fence) == 3 and text.startswith(quote, at):
-                at += 1
-            return at
-        else:
-            at += 1
-    return at
-
-
-def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end
+def _paths(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
+    """The paths of everything inside a value."""
+    inside: Mapping[Any, object] = {}
+    if isinstance(value, Mapping):
+        inside = value
+    elif isinstance(value, list):
+        inside = dict(enumerate(value))
+    for name, part in inside.items():
+        yield (*path, name)
+        yield from _paths(part, (*path, name))
 
 
 LISTS = ("providers", "teams")

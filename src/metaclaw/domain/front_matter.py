@@ -21,6 +21,7 @@ from metaclaw.domain.skill import (
     Skill,
     SkillState,
 )
+from metaclaw.domain.turn import channel_name
 
 UNKNOWN_PROJECT: Final = "unknown"
 _TYPES: Mapping[str, type[Skill]] = {kind.kind.value: kind for kind in (Skill, Rule, Fact, Lesson)}
@@ -132,6 +133,7 @@ def _day(value: object) -> date | None:
 _KEYS: Mapping[str, _Key] = {
     "applies_always": _word("applies", ALWAYS),
     "workspace": _Key("workspace", str),
+    "channel": _Key("channel", lambda value: channel_name(str(value))),
     "is_project_unknown": _word("project", UNKNOWN_PROJECT),
     "expires": _Key("expires", _day, date.isoformat),
     "examples": _Key("examples", _texts, list),

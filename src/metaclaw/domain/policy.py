@@ -66,7 +66,9 @@ class GateReport:
     """Why a candidate may serve, or may not. `golden_serving` and `golden_candidate` are the shares
     of the golden set that each answers correctly. `lost_abilities` says that the golden set is the
     only reason against the candidate; `habits` tells of rules that were taken out of the
-    prompt, `left_recording` is the share of answers with other tool calls than were recorded."""
+    prompt, `left_recording` is the share of answers with other tool calls than were recorded.
+    `drawn_by` says which server drew the answers it learned from, and how far that was from the
+    trainer."""
 
     is_passed: bool
     reasons: tuple[str, ...]
@@ -78,6 +80,7 @@ class GateReport:
     lost_abilities: bool = False
     habits: tuple[Habit, ...] = ()
     left_recording: float | None = None
+    drawn_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

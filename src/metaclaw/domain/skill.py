@@ -14,6 +14,7 @@ from math import log10
 from typing import ClassVar, Final, Literal, NamedTuple
 
 from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.turn import Scope
 
 MAX_BODY_CHARS = 16_000
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
@@ -83,6 +84,8 @@ class Skill:
     """
     workspace: str | None = None
     """The only workspace it is for; a directory includes the directories below it."""
+    channel: str | None = None
+    """The only channel it is for (see `Scope`)."""
     is_project_unknown: bool = False
     """Whether it was stated for a project that was not known then."""
     expires: date | None = None
@@ -174,6 +177,10 @@ class Skill:
             return True
         return workspace is not None and workspace.startswith((f"{named}/", f"{named}\\"))
 
+    def is_for(self, scope: Scope) -> bool:
+        """Whether it may be placed in this workspace and on this channel."""
+        return self.channel in (None, scope.channel) and self.is_for_workspace(scope.workspace)
+
     @property
     def content_hash(self) -> str:
         """Hash of the text that is placed."""
@@ -192,6 +199,7 @@ class Skill:
             self.content_hash,
             self.applies_always,
             self.workspace,
+            self.channel,
             self.expires,
             self.overrides,
             self.check,
@@ -303,7 +311,7 @@ _BARE = "id:"
 
 
 class Audience(NamedTuple):
-    """The speakers that a rule or skill is for. `scope` is empty for everyone, else `owner`,
+    """The speakers that a rule or skill is for, on any channel. `scope` is empty for everyone, else `owner`,
     `user:ID`, `workspace:ID`, `team:NAME`, or `id:ID` for a scope that names a user or a workspace
     by its id alone. `workspace` is empty for every workspace; a directory includes the directories
     below it."""
@@ -327,7 +335,8 @@ def placed_hash(skill: Skill) -> str:
     """A hash of everything that decides which text of a rule or skill is placed and for which
     tasks. State, author and examples do not count."""
     overrides = json.dumps(skill.overrides or None)
-    text = "\0".join((skill.content_hash, str(skill.applies_always), overrides))
+    parts = (skill.content_hash, str(skill.applies_always), overrides, skill.channel)
+    text = "\0".join(part for part in parts if part is not None)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

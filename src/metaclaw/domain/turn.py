@@ -99,6 +99,7 @@ _RESULT: Final = b"result "
 _ASKED: Final = b"asked "
 """The beginning of the anchor of a skill that the model asked for; the digest of its task follows.
 """
+_CHANNEL_CHARS: Final = 64
 TOOLS: Final = b"tools"
 """The anchor of the names of the tools that the program offers in a session."""
 
@@ -122,10 +123,18 @@ class TurnEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The user and the workspace of a turn; None if unknown."""
+    """The user, the workspace and the channel of a turn; None if unknown. A channel is how the
+    person reaches the agent, as its client names it: `slack`, `telegram`, `email`."""
 
     user: str | None = None
     workspace: str | None = None
+    channel: str | None = None
+
+
+def channel_name(said: str) -> str | None:
+    """The name of a channel as a scope: `MS Teams` and `msteams` are one. None if it has no
+    letters and no digits."""
+    return "".join(filter(str.isalnum, said.casefold()))[:_CHANNEL_CHARS] or None
 
 
 @dataclass(frozen=True, slots=True)

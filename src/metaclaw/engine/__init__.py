@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING
 
 from metaclaw.engine.client import MODEL_ID, EmbeddedModel
 from metaclaw.engine.frames import Generate
+from metaclaw.engine.model_files import (
+    ModelPlace,
+    StoredModel,
+    import_model,
+    locate_model,
+    remove_model,
+    stored_models,
+)
 from metaclaw.engine.prompt import (
     CallParser,
     FolderTokeniser,

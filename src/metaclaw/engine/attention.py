@@ -27,6 +27,7 @@ class Slot:
     tokens: list[int] = field(default_factory=list)
     is_busy: bool = False
     freed_at: int = 0
+    owner: object = None
 
 
 class Cache:
@@ -36,17 +37,22 @@ class Cache:
     numbers, as masked attention requires."""
 
     def __init__(
-        self, shape: Shape, slots: int, positions: int, dtype: torch.dtype = torch.float32
+        self,
+        shape: Shape,
+        slots: int,
+        positions: int,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
     ) -> None:
-        size = (shape.layers, slots * positions, shape.kv_width * dtype.itemsize)
+        # One more row than the slots have: a batch that is padded writes there.
+        size = (shape.layers, slots * positions + 1, shape.kv_width)
         try:
-            storage = np.zeros(size, dtype=np.uint8)
-        except MemoryError as error:
+            everything = _zeros(size, dtype, device)
+        except (MemoryError, torch.OutOfMemoryError) as error:
             raise EngineError(
                 f"no memory for {slots} requests of {positions} tokens each; give the embedded"
                 " model fewer slots"
             ) from error
-        everything = torch.from_numpy(storage).view(dtype)
         self.dtype = dtype
         self.positions = positions
         self.slots = [Slot(index) for index in range(slots)]
@@ -54,9 +60,11 @@ class Cache:
         """Per layer: a row of keys and values for each position of each slot, slots one after
         another.
         """
-        self._split = everything.view(
-            shape.layers, slots, positions, 2, shape.kv_heads, shape.head_width
-        ).permute(3, 0, 1, 4, 2, 5)
+        self._split = (
+            everything[:, :-1]
+            .view(shape.layers, slots, positions, 2, shape.kv_heads, shape.head_width)
+            .permute(3, 0, 1, 4, 2, 5)
+        )
         self._clock = 0
 
     def view(self, slots: slice, length: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
@@ -69,13 +77,16 @@ class Cache:
         """Whether another request can be taken."""
         return any(not slot.is_busy for slot in self.slots)
 
-    def acquire(self, prompt: Sequence[int]) -> Slot:
-        """A free slot that holds the longest prefix of the prompt found in any slot, without the
-        prompt's last token.
+    def acquire(self, prompt: Sequence[int], owner: object = None) -> Slot:
+        """A free slot that holds the longest prefix of the prompt found in any slot of this owner,
+        without the prompt's last token.
         """
         free = [slot for slot in self.slots if not slot.is_busy]
         source, shared = max(
-            ((slot, shared_prefix(slot.tokens, prompt[:-1])) for slot in self.slots),
+            (
+                (slot, shared_prefix(slot.tokens, prompt[:-1]) if slot.owner is owner else 0)
+                for slot in self.slots
+            ),
             key=lambda found: (found[1], not found[0].is_busy),
         )
         target = min(free, key=lambda slot: slot.freed_at)
@@ -87,7 +98,7 @@ class Cache:
             begin, end = source.index * self.positions, target.index * self.positions
             for layer in self.rows:
                 layer[end : end + shared] = layer[begin : begin + shared]
-        target.tokens = list(prompt[:shared])
+        target.tokens, target.owner = list(prompt[:shared]), owner
         target.is_busy = True
         return target
 
@@ -96,6 +107,13 @@ class Cache:
         self._clock += 1
         slot.freed_at = self._clock
         slot.is_busy = False
+
+
+def _zeros(size: tuple[int, int, int], dtype: torch.dtype, device: str) -> Tensor:
+    if device != "cpu":
+        return torch.zeros(size, dtype=dtype, device=device)
+    storage = np.zeros((*size[:2], size[2] * dtype.itemsize), dtype=np.uint8)
+    return torch.from_numpy(storage).view(dtype)
 
 
 def shared_prefix(left: Sequence[int], right: Sequence[int]) -> int:

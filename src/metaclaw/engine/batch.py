@@ -6,18 +6,39 @@ import random
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from metaclaw.engine.attention import Slot, Span
+from metaclaw.engine.attention import Cache, Slot, Span
+from metaclaw.engine.checkpoint import Shape, Steps
 from metaclaw.engine.frames import SamplingOptions
-from metaclaw.engine.llama import CHUNK_TOKENS, Llama
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+class ServedModel(Protocol):
+    """A version of the model that answers requests."""
+
+    shape: Shape
+    context: int
+    chunk_tokens: int
+    """Prompt tokens of one pass."""
+
+    def new_cache(self, slots: int) -> Cache:
+        """A cache for its requests."""
+
+    def run(self, cache: Cache, spans: Sequence[Span], wanted: Sequence[int]) -> Tensor:
+        """Run the spans and return the logits of the wanted rows."""
+
+    def draw(self, logits: Tensor, samplers: Sequence["Sampler"]) -> list["DrawnToken"]:
+        """One token per row."""
+
+    def dissolve(self) -> Steps[None]:
+        """Free its memory."""
 
 
 _FIRST_LOOK: Final = 256
@@ -26,7 +47,7 @@ enough.
 """
 _BLOCK: Final = 256
 """Tokens whose weights are summed before one of them is searched."""
-_COLDEST: Final = 1e-5
+COLDEST: Final = 1e-5
 """Below this, dividing by the temperature would overflow; the likeliest token is certain there
 anyway.
 """
@@ -48,10 +69,29 @@ class Sampler:
 
     def __init__(self, options: SamplingOptions) -> None:
         self.options = options
-        self._is_greedy = options.temperature < _COLDEST
+        self._is_greedy = options.temperature < COLDEST
         self._is_restricted = not self._is_greedy and (options.top_p < 1.0 or options.top_k > 0)
         self._random = random.Random(options.seed)
         self._counts: Counter[int] = Counter()
+
+    @property
+    def share(self) -> float:
+        """The next random number, by which a token is chosen."""
+        return 0.0 if self._is_greedy else self._random.random()
+
+    def count(self, token: int) -> None:
+        """Remember a token that was chosen elsewhere."""
+        self._counts[token] += 1
+
+    def penalties(self) -> list[tuple[int, float]]:
+        """What is taken from the logit of each token drawn so far, if anything is."""
+        if not self._is_penalised:
+            return []
+        options = self.options
+        return [
+            (token, times * options.frequency_penalty + options.presence_penalty)
+            for token, times in self._counts.items()
+        ]
 
     def choose(
         self, logits: Tensor, weights: "NDArray[np.float32]", sums: "NDArray[np.float32]"
@@ -190,7 +230,7 @@ class Job:
 class Batch:
     """The jobs that run together on one model. Not thread-safe: one loop owns it."""
 
-    def __init__(self, model: Llama, slots: int) -> None:
+    def __init__(self, model: ServedModel, slots: int) -> None:
         self.model = model
         self._cache = model.new_cache(slots)
         self._waiting: deque[Job] = deque()
@@ -235,7 +275,7 @@ class Batch:
             _slot(job).tokens += span.tokens
         if not drawing:
             return []
-        drawn = draw(logits, [job.sampler for job in drawing])
+        drawn = self.model.draw(logits, [job.sampler for job in drawing])
         for job, token in zip(drawing, drawn, strict=True):
             job.accept(token)
         return list(zip(drawing, drawn, strict=True))
@@ -254,7 +294,7 @@ class Batch:
             for job in drawing
         ]
         wanted = list(range(len(drawing)))
-        budget, row = CHUNK_TOKENS, len(drawing)
+        budget, row = self.model.chunk_tokens, len(drawing)
         while budget and (job := self._next_reader(spans)):
             start = len(_slot(job).tokens)
             chunk = job.prompt[start : start + budget]
@@ -276,7 +316,7 @@ class Batch:
             return None
         # The slot is taken only now, when earlier jobs have left their prefixes in the cache.
         job = self._waiting.popleft()
-        job.slot = self._cache.acquire(job.prompt)
+        job.slot = self._cache.acquire(job.prompt, self)
         job.cached_tokens = len(job.slot.tokens)
         self._running.append(job)
         return job

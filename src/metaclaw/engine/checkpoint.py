@@ -1,5 +1,6 @@
 """Read a Hugging Face model folder of the Llama family: its shape and its tensors."""
 
+import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +30,30 @@ def finish(steps: Steps[T]) -> T:
             return value
 
 
-_PLAIN_ROPE: Final = (None, "default")
+_ROPES: Final = (None, "default", "linear", "llama3")
 _KINDS: Final = ("llama", "mistral", "qwen2", "qwen3")
 """Members of the Llama family by their name in config.json."""
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """How a context longer than the original one is made: slow rotations are slowed by `factor`.
+
+    Rotations of at least `high` turns within the original context stay as they are, those of at
+    most `low` turns are slowed, and those between are mixed. Plain linear scaling slows all."""
+
+    factor: float
+    low: float = math.inf
+    high: float = math.inf
+    original: float = 1.0
+
+    def frequencies(self, plain: Tensor) -> Tensor:
+        """The scaled frequencies, in radians per position."""
+        if math.isinf(self.low):
+            return plain / self.factor
+        turns = self.original * plain / (2.0 * math.pi)
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+        return (1.0 - kept) * plain / self.factor + kept * plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +75,8 @@ class Shape:
     end_ids: frozenset[int]
     has_biases: bool = False
     has_head_norms: bool = False
+    rope_scaling: RopeScaling | None = None
+    feed_width: int = 0
 
     @property
     def query_width(self) -> int:
@@ -64,6 +88,19 @@ class Shape:
         """Columns of the keys and the values of all key-value heads together."""
         return 2 * self.kv_heads * self.head_width
 
+    def rotary_angles(self, positions: Tensor) -> Tensor:
+        """The angle of each pair of a head at these positions, [position, pair], in single
+        precision.
+        """
+        exponents = (
+            torch.arange(0, self.head_width, 2, dtype=torch.float32, device=positions.device)
+            / self.head_width
+        )
+        frequencies = 1.0 / self.rope_theta**exponents
+        if self.rope_scaling is not None:
+            frequencies = self.rope_scaling.frequencies(frequencies)
+        return torch.outer(positions.float(), frequencies)
+
 
 def read_shape(folder: Path) -> Shape:
     """The model's shape from config.json; raises EngineError for a model of another kind or one
@@ -72,8 +109,9 @@ def read_shape(folder: Path) -> Shape:
     config = read_json(folder / "config.json")
     _check_support(config, folder)
     width, heads = _integer(config, "hidden_size"), _integer(config, "num_attention_heads")
-    rope = config.get("rope_parameters")
-    theta = rope.get("rope_theta") if isinstance(rope, dict) else config.get("rope_theta", 10_000.0)
+    rope = config.get("rope_parameters") or config.get("rope_scaling")
+    rope = rope if isinstance(rope, dict) else {}
+    theta = rope.get("rope_theta", config.get("rope_theta", 10_000.0))
     return Shape(
         layers=_integer(config, "num_hidden_layers"),
         width=width,
@@ -87,7 +125,21 @@ def read_shape(folder: Path) -> Shape:
         end_ids=read_end_ids(folder),
         has_biases=config["model_type"] == "qwen2",
         has_head_norms=config["model_type"] == "qwen3",
+        rope_scaling=_rope_scaling(rope),
+        feed_width=_integer(config, "intermediate_size"),
     )
+
+
+def _rope_scaling(rope: Mapping[str, Json]) -> RopeScaling | None:
+    match rope.get("rope_type", rope.get("type")):
+        case "linear":
+            return RopeScaling(_real(rope.get("factor")))
+        case "llama3":
+            keys = ("factor", "low_freq_factor", "high_freq_factor")
+            original = rope.get("original_max_position_embeddings")
+            return RopeScaling(*(_real(rope.get(key)) for key in keys), _real(original))
+        case _:
+            return None
 
 
 def _positions(config: Mapping[str, Json]) -> int:
@@ -144,10 +196,10 @@ def _check_support(config: Mapping[str, Json], folder: Path) -> None:
         )
     for key in ("rope_parameters", "rope_scaling"):
         rope = config.get(key)
-        if isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) not in _PLAIN_ROPE:
+        if isinstance(rope, dict) and rope.get("rope_type", rope.get("type")) not in _ROPES:
             raise EngineError(
-                f"{folder} scales its rotary positions ({rope.get('rope_type')!r}), which the"
-                " embedded engine does not"
+                f"{folder} scales its rotary positions ({rope.get('rope_type')!r}) as the embedded"
+                " engine cannot"
             )
 
 
@@ -163,3 +215,12 @@ def _real(value: Json) -> float:
     if not isinstance(value, int | float):
         raise EngineError(f"config.json has {value!r} where a number belongs")
     return float(value)
+
+
+def choose_place(device: str, dtype: str) -> tuple[str, str]:
+    """The device and the dtype, where they are chosen automatically."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if dtype == "auto":
+        dtype = "float32" if device == "cpu" else "bfloat16"
+    return device, dtype

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -33,6 +34,13 @@ def default_threads(most: int = _MAX_THREADS) -> int:
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
     return min(cores, most)
+
+
+def conversion(convert: bool | Path) -> list[str]:
+    """The arguments with which a process makes the model's folder first; none without `convert`."""
+    if convert is False:
+        return []
+    return ["--convert"] if convert is True else ["--convert", str(convert)]
 
 
 class ChildProcess(Generic[_Message]):

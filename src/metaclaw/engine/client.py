@@ -24,7 +24,7 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import frames
-from metaclaw.engine.child_process import EngineProcess, default_threads, start_engine
+from metaclaw.engine.child_process import EngineProcess, conversion, default_threads, start_engine
 from metaclaw.engine.prompt import CallParser, Prompt, build_prompt, make_message
 from metaclaw.errors import (
     OUT_OF_RESOURCES,
@@ -209,8 +209,8 @@ class EmbeddedModel(HostedVersions):
     """A ModelProvider and a PolicyHost: one model, and versions of it with adapters, in one child
     process.
 
-    SmolLM2 is converted to `folder` once; with `convert=False` the folder holds any Llama-type
-    model. `busy` is called with True before the first running request begins, and with False when
+    With `convert`, `folder` is made once: from SmolLM2, or from the GGUF file it names; otherwise
+    the folder holds a model. `busy` is called with True before the first running request begins, and with False when
     the last one has ended."""
 
     def __init__(
@@ -218,10 +218,11 @@ class EmbeddedModel(HostedVersions):
         folder: Path,
         *,
         name: str = "embedded",
-        convert: bool = True,
+        convert: bool | Path = True,
         threads: int | None = None,
         slots: int = 8,
-        dtype: str = "float32",
+        device: str = "cpu",
+        dtype: str = "auto",
         start_timeout_s: float = 120.0,
         busy: Callable[[bool], None] | None = None,
     ) -> None:
@@ -234,11 +235,13 @@ class EmbeddedModel(HostedVersions):
             str(self._threads),
             "--slots",
             str(slots),
+            "--device",
+            device,
             "--dtype",
             dtype,
         ]
-        self._arguments += ["--convert"] if convert else []
-        self.models = (MODEL_ID if convert else folder.name,)
+        self._arguments += conversion(convert)
+        self.models = (MODEL_ID if convert is True else folder.name,)
         """The model that it serves."""
         self._start_timeout_s = start_timeout_s
         self.state = "stopped"

@@ -15,6 +15,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from metaclaw.engine.attention import AttentionWindow, Cache, Span, plan_windows
+from metaclaw.engine.batch import DrawnToken, Sampler, draw
 from metaclaw.engine.checkpoint import Shape, Steps, finish
 from metaclaw.errors import EngineError
 
@@ -78,6 +79,8 @@ class _Layer:
 
 class Llama:
     """A model of the Llama family: plain tensors in one dtype, no quantisation."""
+
+    chunk_tokens: int = CHUNK_TOKENS
 
     def __init__(self, shape: Shape, tensors: Mapping[str, Tensor]) -> None:
         try:
@@ -148,6 +151,10 @@ class Llama:
             rows = rows + layer.down(functional.silu(gate) * up)
         last = rows if len(wanted) == len(rows) else rows[torch.tensor(wanted)]
         return self._head(self._normalise(last, self._norm)).float()
+
+    def draw(self, logits: Tensor, samplers: Sequence[Sampler]) -> list[DrawnToken]:
+        """One token per row."""
+        return draw(logits, samplers)
 
     def _normalise(self, rows: Tensor, weight: Tensor) -> Tensor:
         return torch.rms_norm(rows, (self.shape.width,), weight, self.shape.norm_epsilon)
@@ -233,8 +240,6 @@ def interleave(rows: Tensor, heads: int) -> Tensor:
 
 
 def rotary_angles(shape: Shape, positions: int) -> Tensor:
-    exponents = torch.arange(0, shape.head_width, 2, dtype=torch.float32) / shape.head_width
-    angles = torch.outer(
-        torch.arange(positions, dtype=torch.float32), 1.0 / shape.rope_theta**exponents
-    )
+    """The rotation of each pair at each position, as complex numbers of length one."""
+    angles = shape.rotary_angles(torch.arange(positions))
     return torch.polar(torch.ones_like(angles), angles)

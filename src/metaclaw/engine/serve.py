@@ -3,8 +3,9 @@ write answers.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
@@ -12,9 +13,11 @@ import torch
 
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine import frames
+from metaclaw.engine.batch import ServedModel
 from metaclaw.engine.checkpoint import Steps, finish, map_tensors, read_shape
 from metaclaw.engine.frames import Pipe
 from metaclaw.engine.llama import Llama
+from metaclaw.engine.shared_model import SharedModel
 from metaclaw.engine.versions import Version, adapted, warm_adapter
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import MetaClawError, WireError
@@ -31,15 +34,23 @@ Line: TypeAlias = Pipe[frames.ToEngine, frames.FromEngine]
 class Engine:
     """Serves the requests of one pipe with a model and versions of it."""
 
-    def __init__(self, pipe: Line, folder: Path, slots: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, pipe: Line, folder: Path, slots: int, dtype: torch.dtype, device: str = "cpu"
+    ) -> None:
         self._pipe = pipe
         self._slots = slots
         self._vocabulary = Vocabulary(folder)
-        self._tensors = map_tensors(folder)
-        self._model = Llama(
-            read_shape(folder),
-            {name: tensor.to(dtype) for name, tensor in self._tensors.items()},
-        )
+        tensors = map_tensors(folder)
+        self._adapted: Callable[[Path], Steps[ServedModel]]
+        if device == "cpu":
+            llama = Llama(
+                read_shape(folder), {name: tensor.to(dtype) for name, tensor in tensors.items()}
+            )
+            self._model: ServedModel = llama
+            self._adapted = partial(adapted, llama, tensors)
+        else:
+            shared = SharedModel(read_shape(folder), tensors, slots, device=device, dtype=dtype)
+            self._model, self._adapted = shared, shared.with_adapter
         self._versions = {BASE_POLICY: Version(self._model, self._vocabulary, slots, None)}
         self._leaving: dict[int, Version] = {}
         self._displaced: list[Version] = []
@@ -129,7 +140,7 @@ class Engine:
             yield
         # A bad adapter must not abort running answers.
         try:
-            model = yield from adapted(self._model, self._tensors, adapter)
+            model = yield from self._adapted(adapter)
             self._versions[number] = Version(model, self._vocabulary, self._slots, adapter)
         except (MetaClawError, MemoryError, RuntimeError, ArithmeticError, ValueError) as error:
             self._pipe.send(frames.NotLoaded(id, number, str(error)))

@@ -25,7 +25,7 @@ from metaclaw.domain.training import (
     RunProgress,
     StepStats,
 )
-from metaclaw.engine.child_process import TrainerProcess, default_threads
+from metaclaw.engine.child_process import TrainerProcess, conversion, default_threads
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.run_files import remove_run
 from metaclaw.errors import MissingPackageError, TrainerMemoryError, TrainingError
@@ -121,7 +121,7 @@ class TrainingPause:
 
 
 class EmbeddedTrainer:
-    """A TrainingBackend. `folder` is the model's folder (converted from SmolLM2 if `convert`);
+    """A TrainingBackend. `folder` is the model's folder (made once if `convert`, see EmbeddedModel);
     `policies` has a folder for each kept adapter.
 
     The process ends when a call is cancelled, after a pause of `release_memory_after_s`, or after
@@ -136,7 +136,7 @@ class EmbeddedTrainer:
         policies: Path,
         *,
         training_pause: TrainingPause | None = None,
-        convert: bool = True,
+        convert: bool | Path = True,
         threads: int | None = None,
         device: str = "auto",
         dtype: str = "auto",
@@ -162,7 +162,7 @@ class EmbeddedTrainer:
             "--nice",
             str(nice),
         ]
-        self._arguments += ["--convert"] if convert else []
+        self._arguments += conversion(convert)
         self._release_s = release_memory_after_s
         self._one_at_a_time = asyncio.Lock()
         self._child: TrainerProcess | None = None

@@ -12,7 +12,7 @@ from typing import Final
 from torch import Tensor
 
 from metaclaw.engine import frames
-from metaclaw.engine.batch import Batch, DrawnToken, Job
+from metaclaw.engine.batch import Batch, DrawnToken, Job, ServedModel
 from metaclaw.engine.checkpoint import Steps
 from metaclaw.engine.frames import AnswerPiece, Finished, ShownLogprob
 from metaclaw.engine.llama import Llama
@@ -109,7 +109,7 @@ class Version:
     """
 
     def __init__(
-        self, model: Llama, vocabulary: Vocabulary, slots: int, adapter: Path | None
+        self, model: ServedModel, vocabulary: Vocabulary, slots: int, adapter: Path | None
     ) -> None:
         self.adapter = adapter
         """The folder of the adapter; None for the base model."""
@@ -130,7 +130,7 @@ class Version:
 
     def begin(self, message: frames.Generate) -> frames.Accepted:
         """Begin a request; raises WireError if it cannot be answered."""
-        prompt = self._vocabulary.render(message.turns, message.beginning)
+        prompt = self._vocabulary.render(message.turns, message.beginning, message.tools)
         room = self._model.context - len(prompt)
         if room < 1:
             raise WireError(

@@ -27,6 +27,7 @@ from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnsw
 from metaclaw.learn.open_failures import FailureReader
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions
+from metaclaw.learn.procedures import ProcedureLoop
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.rule_checks import CheckTrial, RuleChecks
 from metaclaw.learn.rules import RuleWriter
@@ -136,8 +137,7 @@ class Learning:
         self.generations = SqlGenerations(database, self._clock.now)
         self.steps = StepBuilder(words)
         self.budget = budget or Budget(config, stores.spending)
-        timeout_s = max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s)
-        self.models = models or Models(providers, timeout_s, self.budget)
+        self.models = models or Models(providers, self.budget)
         self.redactor = Redactor(
             KnownSecrets.collect(os.environ, Path.home(), config)
             if config.privacy.redact
@@ -150,7 +150,13 @@ class Learning:
         self.rule_judge = RuleJudge(self.judge_for, self._may_judge, self.redact)
         self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
-        review = SafetyReview(self.recorded.step, library, self.redactor, self.recorded.session_of)
+        review = SafetyReview(
+            self.recorded.step,
+            library,
+            self.redactor,
+            self.recorded.session_of,
+            self.generations.retired,
+        )
         self.admission = CandidateAdmission(
             gate=Gate(GateMode(config.skills.gate), [review]),
             library=library,
@@ -174,6 +180,16 @@ class Learning:
         self.listening = self._listening()
         self.fast = self._fast()
         self.lessons = self._lessons(stores.episodes)
+        self.procedures = ProcedureLoop(
+            reader=self.reader,
+            cursors=self._cursors,
+            recorded=self.recorded,
+            candidates=self.candidates,
+            library=library,
+            admission=self.admission,
+            redact=self.redact,
+            attempt_log=self.attempt_log,
+        )
         self.outcomes = self._outcomes()
         self.compliance = self._compliance(stores.compliance, SqlPolicies(database))
 
@@ -216,6 +232,7 @@ class Learning:
         if self._config.skills.learn:
             supervisor.run("fast", self.fast.run)
             supervisor.run("lessons", self.lessons.run)
+            supervisor.run("procedures", self.procedures.run)
             supervisor.run("tending", self.maintenance.run)
 
     def _judges(self) -> Callable[[str], Judge | None]:
@@ -265,6 +282,7 @@ class Learning:
             teams=self._teams,
             checks=self.checks,
             on_failure=self.wake_fast_loop,
+            has_channel=self.reader.has_channel,
             now=self._clock.now,
         )
         return Listening(
@@ -410,6 +428,7 @@ class Learning:
         """Drop a session that is to be forgotten from all caches."""
         self.steps.forget()
         self.compliance.forget()
+        self.procedures.forget(session)
         skill_capabilities.cache_clear()
 
     def redact(self, text: str) -> str:

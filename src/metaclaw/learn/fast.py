@@ -25,9 +25,8 @@ from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, claim_turns
 from metaclaw.learn.lessons import LESSON_ATTEMPT
 from metaclaw.learn.open_failures import FailureReader
-from metaclaw.learn.rules import LISTENED
 from metaclaw.learn.store_rpc import AnyLibrary
-from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
+from metaclaw.learn.supervision import LISTENED, AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.skills import MOST_SHOWN, Evolver, Failure, FailureGroup, Teams, group_failures
 from metaclaw.store import SkillAttempt, SqlCandidates
 

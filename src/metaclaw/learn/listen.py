@@ -25,7 +25,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
 from metaclaw.learn.models import ListenerHealth
-from metaclaw.learn.rules import LISTENED, RuleWriter
+from metaclaw.learn.rules import RuleWriter
 from metaclaw.learn.second_opinion import SecondOpinion, ask_opinion, read_opinion
 from metaclaw.learn.stated_rules import (
     MESSAGE_CHARS,
@@ -41,6 +41,7 @@ from metaclaw.learn.stated_rules import (
 )
 from metaclaw.learn.supervision import (
     LISTEN_CURSOR,
+    LISTENED,
     TURNS_CURSOR,
     AttemptLog,
     LoopProgress,
@@ -59,24 +60,24 @@ log = logging.getLogger(__name__)
 LISTEN: Final = "listen"
 _ROWS_AT_ONCE: Final = 64
 _MOST_READ_AT_ONCE: Final = 4
-_POLL_S: Final = 0.2
-_IDLE_POLL_S: Final = 1.0
-_POLLS_UNTIL_IDLE: Final = 150
 _BUDGET_PAUSES_S: Final = (2.0, 10.0, 60.0, 300.0, 900.0)
 _MOST_UNUSABLE_ANSWERS: Final = 2
+_NOT_UNDERSTOOD_PAUSES_S: Final = (600.0, 3_600.0, 86_400.0)
 _UNREACHABLE_FAILURES: Final = 3
 _MOST_WAITING: Final = 2_000
 _TASK_ENDS: Final = (80, 40)
 _ANSWER_ENDS: Final = (173, 87)
 _MOST_SESSIONS: Final = 2_000
-_MOST_PIECES: Final = 8
+_SHORT_PIECES: Final = 8
+_LONG_PIECE_CHARS: Final = 4 * MESSAGE_CHARS
+_PASTED_ENDS: Final = (2_000, 1_000)
 
 
 @dataclass(slots=True)
 class _Waiting:
     """A message that has not been read yet, and the name of the model that will read it, if any.
-    `is_put_off` says that it waits for the budget. What was paid for is kept: `understood` and
-    `opinions`."""
+    `is_put_off` says that it waits for the budget. What was paid for is kept: the `pieces` that were
+    read, `understood` and `opinions`."""
 
     spoken: SpokenMessage
     model: str
@@ -85,6 +86,7 @@ class _Waiting:
     again_at: float = 0.0
     is_put_off: bool = False
     is_done: bool = False
+    pieces: list[ReadMessage] = field(default_factory=list)
     understood: ReadMessage | None = None
     opinions: dict[RuleItem, SecondOpinion] = field(default_factory=dict)
 
@@ -116,6 +118,7 @@ class Listening:
         self._kept = 0
         self._newest: TurnId | None = None
         self._waiting: deque[_Waiting] = deque()
+        self._not_understood: list[_Waiting] = []
         self._busy: dict[str, list[_Waiting]] = {}
         self._interrupted: dict[TurnId, int] = {}
         self._said: OrderedDict[SessionId, str] = OrderedDict()
@@ -143,7 +146,8 @@ class Listening:
     @property
     def facts(self) -> Mapping[str, object]:
         """For `status`: whether messages are being read, and if not, why."""
-        return {**self._health.facts(len(self._unread())), "put_off": self.put_off}
+        unread = len(self._unread()) + len(self._not_understood)
+        return {**self._health.facts(unread), "put_off": self.put_off}
 
     @property
     def reached(self) -> int:
@@ -151,7 +155,9 @@ class Listening:
         return 0 if self._progress is None else self._progress.reached
 
     def is_unread(self, turn: TurnId) -> bool:
-        """Whether the message of this turn is still to be read."""
+        """Whether the message of this turn is still to be read, and nothing says that this takes
+        long.
+        """
         if self._newest is None or turn > self._newest:
             return True
         return any(message.spoken.turn == turn for message in self._unread())
@@ -165,16 +171,13 @@ class Listening:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        empty_polls = 0
         self._progress = None
         async with anyio.create_task_group() as asking:
             while True:
                 found = await self.poll(asking)
-                empty_polls = 0 if found or self._waiting or self._busy else empty_polls + 1
                 if found < _ROWS_AT_ONCE:
-                    await self.wakeup.wait(
-                        _POLL_S if empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S
-                    )
+                    is_empty = not (found or self._waiting or self._busy)
+                    await self.wakeup.wait_after(is_empty=is_empty)
 
     async def poll(self, asking: TaskGroup) -> int:
         """Read new rows of the ledger and have their messages read; return how many rows there
@@ -196,12 +199,14 @@ class Listening:
                 await self._take_sure(spoken)
             progress.reach(row.seq)
             self._newest = row.id
+        self._retry_not_understood()
         self._ask_those_due(asking)
         await self._keep(progress)
         return len(rows)
 
     async def _begin(self) -> LoopProgress:
         self._waiting.clear()
+        self._not_understood.clear()
         self._busy.clear()
         self._kept = await run_sync(self.cursors.cursor, LISTEN_CURSOR)
         interrupted = await run_sync(self.candidates.interrupted)
@@ -209,6 +214,13 @@ class Listening:
         self._interrupted = {
             turn: attempt.number for attempt in listened for turn in attempt.turns[-1:]
         }
+        for turn, attempt in list(self._interrupted.items()):
+            spoken = await run_sync(self.messages.of, turn)
+            if spoken is None:
+                del self._interrupted[turn]
+                await run_sync(self.candidates.end_attempt, attempt)
+            elif spoken.seq <= self._kept:  # the cursor has passed it: no model understood it
+                self._not_understood.append(_Waiting(spoken, ""))
         self._progress = LoopProgress(self._kept)
         return self._progress
 
@@ -282,7 +294,7 @@ class Listening:
             for message in reversed(group):
                 if message.is_done:
                     self._progress.end(message.spoken.seq)
-                else:
+                elif message.unreadable < _MOST_UNUSABLE_ANSWERS:
                     self._waiting.appendleft(message)
             if any(message.is_done for message in group):
                 self.read()
@@ -302,7 +314,7 @@ class Listening:
             raise
         except JudgeError as error:
             assert model is not None
-            self._not_understood(group, model, error)
+            await self._record_unusable(group, model, error)
         except BudgetError:
             self._wait_for_budget(group)
         except (MetaClawError, TimeoutError, OSError, ValueError) as error:
@@ -328,9 +340,11 @@ class Listening:
         attempt = self._interrupted.pop(spoken.turn, None)
         await self.rules.apply(spoken, message.understood, LISTEN, attempt, message.opinions)
 
-    def _not_understood(self, group: list[_Waiting], model: Model, error: JudgeError) -> None:
-        """Ask once more after an unusable answer, then give the message up. Several messages are
-        read one by one.
+    async def _record_unusable(
+        self, group: list[_Waiting], model: Model, error: JudgeError
+    ) -> None:
+        """Ask once more after an unusable answer, then let the message wait, and others go first.
+        Several messages are read one by one.
         """
         first = group[0]
         log.warning(
@@ -345,8 +359,40 @@ class Listening:
             return
         first.unreadable += 1
         if first.unreadable >= _MOST_UNUSABLE_ANSWERS:
-            first.is_done = True
             self._health.record_unusable(model.name, str(error))
+            await self._set_aside(first, model.name)
+
+    async def _set_aside(self, message: _Waiting, model: str) -> None:
+        """Let a message wait that a model does not understand, also over a restart: the open
+        attempt stands for it, so that the cursor can move on."""
+        assert self._progress is not None
+        spoken = message.spoken
+        pause = min(message.failures, len(_NOT_UNDERSTOOD_PAUSES_S) - 1)
+        message.again_at = self.now() + _NOT_UNDERSTOOD_PAUSES_S[pause]
+        message.failures += 1
+        message.model = model
+        self._not_understood.append(message)
+        if spoken.turn not in self._interrupted:
+            number = await self.rules.claim(spoken)
+            if number is None:
+                return  # a sure phrase of it is in force: the cursor stays before it
+            self._interrupted[spoken.turn] = number
+        self._progress.end(spoken.seq)
+
+    def _retry_not_understood(self) -> None:
+        """Ask again about a message that no model understood: another model at once, the same one
+        after a pause. One at a time, and only a model that gives usable answers."""
+        if any(message.unreadable for message in self._unread()):
+            return
+        for message in self._not_understood:
+            model = self._model_name(message.spoken)
+            is_due = message.again_at <= self.now() or model != message.model
+            if model and is_due and self._health.is_usable(model):
+                self._not_understood.remove(message)
+                message.model, message.again_at = model, 0.0
+                message.unreadable = _MOST_UNUSABLE_ANSWERS - 1
+                self._waiting.appendleft(message)
+                return
 
     def _model_name(self, spoken: SpokenMessage) -> str:
         model = self.listener(spoken.provider, spoken.model)
@@ -371,24 +417,22 @@ class Listening:
         """Have messages of one person read: a long one in pieces, several in one call."""
         if not group:
             return
-        today = self.today()
         rules = await run_sync(self.rules.listed, group[-1].spoken)
         marked = [await run_sync(self._marked, one.spoken) for one in group]
-        pasted = "\n".join(block for _, blocks in marked for block in blocks)
-        answers, pieces = "", ["\n\n".join(_numbered([text for text, _ in marked]))]
+        pasted = keep_ends(
+            "\n".join(block for _, blocks in marked for block in blocks), *_PASTED_ENDS
+        )
         if len(group) == 1:
             answers = await run_sync(self._exchange, group[0].spoken)
-            pieces = _pieces(marked[0][0])
-        parts: list[ReadMessage] = []
-        for piece in pieces:
-            request = build_request(piece, pasted, answers, rules, today)
-            with anyio.fail_after(self.timeout_s):
-                parts.append(read_answer(await model.ask(request, Purpose.LISTEN), today))
-        items = [item for part in parts for item in part.items]
-        if len(group) == 1:
-            correction = next((part.correction for part in parts if part.correction), None)
-            group[0].understood = ReadMessage(tuple(items), correction)
+            read, channel = group[0].pieces, group[0].spoken.scope.channel
+            for piece in _pieces(marked[0][0])[len(read) :]:
+                read.append(await self._read_piece(model, piece, pasted, answers, rules, channel))
+            correction = next((part.correction for part in read if part.correction), None)
+            items = tuple(item for part in read for item in part.items)
+            group[0].understood = ReadMessage(items, correction)
             return
+        together = "\n\n".join(_numbered([text for text, _ in marked]))
+        items = (await self._read_piece(model, together, pasted, "", rules)).items
         # Each item goes to the newest message with its quote. It is not known which of the answers
         # a correction is about.
         texts = [plain_words(self.redact(one.spoken.text)) for one in group]
@@ -396,6 +440,20 @@ class Listening:
         for place, one in enumerate(group):
             mine = (item for item, found in zip(items, places, strict=True) if found == place)
             one.understood = ReadMessage(tuple(mine), None)
+
+    async def _read_piece(
+        self,
+        model: Model,
+        piece: str,
+        pasted: str,
+        answers: str,
+        rules: list[tuple[str, str]],
+        channel: str | None = None,
+    ) -> ReadMessage:
+        today = self.today()
+        request = build_request(piece, pasted, answers, rules, today, channel)
+        with anyio.fail_after(self.timeout_s):
+            return read_answer(await model.ask(request, Purpose.LISTEN), today)
 
     async def _give_opinions(
         self, model: Model, message: _Waiting, understood: ReadMessage
@@ -436,15 +494,14 @@ class Listening:
 
 
 def _pieces(text: str) -> list[str]:
-    """A message in pieces that fit into one call: of a very long one the first and the last."""
+    """A message in pieces that fit into one call; those of a very long one are longer."""
+    most = MESSAGE_CHARS if len(text) <= _SHORT_PIECES * MESSAGE_CHARS else _LONG_PIECE_CHARS
     pieces: list[str] = []
-    while len(text) > MESSAGE_CHARS:
-        cut = text.rfind("\n", MESSAGE_CHARS // 2, MESSAGE_CHARS) + 1 or MESSAGE_CHARS
+    while len(text) > most:
+        cut = text.rfind("\n", most // 2, most) + 1 or most
         pieces.append(text[:cut])
         text = text[cut:]
-    pieces.append(text)
-    half = _MOST_PIECES // 2
-    return pieces if len(pieces) <= _MOST_PIECES else [*pieces[:half], *pieces[-half:]]
+    return [*pieces, text]
 
 
 def _numbered(texts: Sequence[str]) -> Iterator[str]:

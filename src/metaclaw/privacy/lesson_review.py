@@ -4,7 +4,6 @@ The model may word what it was shown, and bring in nothing: programs, flags, hos
 stand in the calls or in the person's own words. What an output proposed, or what concerns other
 hosts, installing from elsewhere, force, permissions or credentials, is for the person to decide."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +14,13 @@ from typing import Final
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.episode import Episode
 from metaclaw.privacy.capabilities import capabilities
+from metaclaw.privacy.provenance import command_in
 from metaclaw.text import VERY_COMMON_WORDS, list_terms
 
 MOST_CHARS: Final = 240
 _LEAST_SAID: Final = 2  # terms of what the person said
 _MOST_COPIED: Final = 2  # words in a row from an output
+_JOINS: Final = frozenset(("and", "or"))
 _QUOTED = re.compile(r"`([^`\n]+)`")
 _TECHNICAL = re.compile(
     r"(?<![\w/.+-])(?:-{1,2}[A-Za-z][\w-]*|\+[a-z][\w.-]*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
@@ -43,10 +44,14 @@ _RISKY = re.compile(
     r"|=0$|^--profile\b|_PROFILE=|(?-i:^-[kyu]$)",
     re.IGNORECASE,
 )
-_SPEAKS_OF_PEOPLE = re.compile(
-    r"\b(?:users?|persons?|humans?|owner|system|assistant|permission\w*|allow\w*|approv\w*"
-    r"|without asking|instructions?|rules?|prompt)\b",
+# Who or what has authority over an agent, and what such an authority does. Only both together claim
+# a permission: `users`, `rules` and `system` alone are names of things, too.
+_AUTHORITY = re.compile(
+    r"\b(?:users?|persons?|humans?|owner|system|assistant|instructions?|rules?|prompt)\b",
     re.IGNORECASE,
+)
+_GRANTS = re.compile(
+    r"\b(?:permission\w*|permit\w*|allow\w*|approv\w*|ignor\w*|without asking)\b", re.IGNORECASE
 )
 
 
@@ -75,10 +80,13 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
             LessonRuling.REFUSE, f"it is not one line of at most {MOST_CHARS} characters"
         )
     known = f"{calls}\n{said}"
-    speaks = [word for word in _SPEAKS_OF_PEOPLE.findall(line) if not _stands_in(word, known)]
-    if speaks:
+    claims = [
+        [word for word in pattern.findall(line) if not _stands_in(word, known)]
+        for pattern in (_AUTHORITY, _GRANTS)
+    ]
+    if all(claims):
         return LessonReview(
-            LessonRuling.REFUSE, "it speaks of people or of what is permitted, not of a call"
+            LessonRuling.REFUSE, "it says what somebody permits, not what a call needs"
         )
     outputs = "\n".join(episode.output for episode in episodes)
     named = [*_QUOTED.findall(line), *_TECHNICAL.findall(line)]
@@ -107,7 +115,8 @@ def _copied(line: str, outputs: str, known: str) -> str:
     words = _in_a_row(line).split()
     for at in range(len(words) - _MOST_COPIED):
         run = f" {' '.join(words[at : at + _MOST_COPIED + 1])} "
-        if run in brought and run not in said:
+        is_new = any(f" {word} " not in said for word in run.split() if word not in _JOINS)
+        if is_new and run in brought and run not in said:
             return run.strip()
     return ""
 
@@ -119,7 +128,7 @@ def _in_a_row(text: str) -> str:
 def _proposed(episode: Episode, line: str) -> Iterator[str]:
     """The words of the fix that an output may have proposed. Numbers, and words of a file's content
     or another text, which is no command, count only if the line names them."""
-    is_command = _command_of(episode.fix) is not None
+    is_command = command_in(episode.fix.fields) is not None
     for word in episode.borrowed:
         if _stands_in(word, line) or (is_command and not _NUMBER.fullmatch(word)):
             yield word
@@ -171,16 +180,23 @@ def _names_its_fix(line: str, episodes: Sequence[Episode], said: str) -> bool:
         return True
     if any(mine & _words(" ".join(_added(one))) for one in episodes):
         return True
-    # A common word is a word of the fix where it stands beside the same word as there.
-    return any(pair in f" {_plain(line)} " for one in episodes for pair in _pairs(one))
+    return any(_names_common_word(line, one) for one in episodes)
 
 
-def _pairs(episode: Episode) -> Iterator[str]:
-    """The words of the fix that the failed call has not, each with the word before it."""
+def _names_common_word(line: str, episode: Episode) -> bool:
+    """Whether the line has a common word of the fix as the fix has it: beside the same word, as the
+    value of the same program's flag, or together with what it replaced."""
+    plain, mine = f" {_plain(line)} ", _parts(line)
     words, added = call_text(episode.fix).split(), _added(episode)
     for before, word in pairwise(words):
-        if word in added:
-            yield f" {_plain(before)} {_plain(word)} "
+        if word not in added:
+            continue
+        is_value = before in added and before.startswith("-") and _plain(word) in mine
+        if f" {_plain(before)} {_plain(word)} " in plain or (is_value and _plain(words[0]) in mine):
+            return True
+    failed, fixed = (_parts(call_text(call)) for call in (episode.failed, episode.fix))
+    put, replaced = mine & _parts(" ".join(added)), mine & (failed - fixed)
+    return bool(put) and bool(replaced - put)
 
 
 def _plain(text: str) -> str:
@@ -202,37 +218,25 @@ def _arguments(episode: Episode) -> str:
 
 
 def _words(text: str) -> set[str]:
+    """The words and parts of words in a text that are not common."""
+    rare = _parts(text) - set(VERY_COMMON_WORDS)
+    return {word for word in rare if not word.isalpha() or list_terms(word)}
+
+
+def _parts(text: str) -> set[str]:
     found = {word.strip("./-").lower() for word in _WORD.findall(text)}
     parts = {part for word in found for part in re.split(r"[/=:]", word)}
-    terms = {word for word in found | parts if len(word) > 1} - set(VERY_COMMON_WORDS)
-    return {word for word in terms if list_terms(word)}
+    return {word for word in found | parts if len(word) > 1}
 
 
 def call_text(call: ToolCall) -> str:
     """What a call does: its command, or the values of its arguments."""
-    command, arguments = _command_of(call), _arguments_of(call)
-    if command is not None or not isinstance(arguments, dict):
-        return command or str(arguments)
+    arguments = call.fields
+    command = command_in(arguments)
+    if command is not None or not arguments:
+        return command or call.arguments
     return " ".join(
         # The key of a text would be taken for a part of its first word.
         value if isinstance(value, str) and " " in value.strip() else f"{key}={value}"
         for key, value in arguments.items()
     )
-
-
-def _command_of(call: ToolCall) -> str | None:
-    arguments = _arguments_of(call)
-    if not isinstance(arguments, dict):
-        return None
-    for key in ("command", "cmd", "script"):
-        if key in arguments:
-            said = arguments[key]
-            return " ".join(map(str, said)) if isinstance(said, list) else str(said)
-    return None
-
-
-def _arguments_of(call: ToolCall) -> object:
-    try:
-        return json.loads(call.arguments)
-    except ValueError:
-        return call.arguments

@@ -2,11 +2,11 @@
 have authority.
 """
 
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 
 from metaclaw.domain.chat import (
     Json,
@@ -88,6 +88,7 @@ _NAMED = re.compile(
 _MAX_LOOK = 200_000
 _MAX_NAMED = 12
 _LEAST_BLOCK_CHARS = 120
+_LINE_CHARS = 300
 _BLOCK_ENDS = (80, 40)
 
 
@@ -112,7 +113,7 @@ def outcome_of(result: ToolResult, call: ToolCall | None) -> ToolOutcome:
     code = exit_code(look)
     ok = not result.is_error and not code
     error = None if ok else _ERROR_CLASS.search(look)
-    arguments = _arguments(call)
+    arguments = {} if call is None else call.fields
     return ToolOutcome(
         call.name if call is not None else "unknown tool",
         tuple(arguments),
@@ -147,22 +148,18 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(names)[:_MAX_NAMED]
 
 
-def _arguments(call: ToolCall | None) -> dict[str, object]:
-    try:
-        value = json.loads(call.arguments) if call is not None else None
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+def command_in(arguments: Mapping[str, Json]) -> str | None:
+    """The command among the arguments of a call, or None."""
+    for key in ("command", "cmd", "script"):
+        if key in arguments:
+            said = arguments[key]
+            return " ".join(map(str, said)) if isinstance(said, list) else str(said)
+    return None
 
 
-def _program(arguments: dict[str, object]) -> str | None:
+def _program(arguments: Mapping[str, Json]) -> str | None:
     """The first words of a shell command."""
-    command = next(
-        (arguments[key] for key in ("command", "cmd", "script") if key in arguments), None
-    )
-    words = command.split() if isinstance(command, str) else []
-    if isinstance(command, list):
-        words = [str(word) for word in command]
+    words = (command_in(arguments) or "").split()
     return " ".join(word for word in words[:3] if re.fullmatch(r"[\w./:@-]{1,40}", word)) or None
 
 
@@ -199,6 +196,16 @@ _WEAK_LINE = re.compile(
     r"|index [0-9a-f]{6,}\.\.|(?:---|\+\+\+) \S|(?:stdout|stderr):|exit code \d)"
 )
 _DIFF_HEAD = re.compile(r"@@ -\d|\+\+\+ \S")
+# Mails: a header has a sender and another field, or a name with an address in any language; a reply
+# begins with a line such as "On 3 May 2026, Dana <dana@x.org> wrote:".
+_HEADER_LINE = re.compile(r"[ \t]*\**[^\W\d_][^\W_]*(?:[ -][^\W_]+){0,2}\**[ \t]?[:：]\**[ \t]*\S")
+_SENDER = re.compile(r"[ \t]*\**From\b")
+_FIELD = re.compile(r"[ \t]*\**(?:To|Cc|Date|Sent|Subject|Reply-To)\b")
+_NAME_AND_ADDRESS = re.compile(r"<(?:mailto:)?[^\s<>@]{1,64}@[^\s<>@]{1,200}>")
+_REPLY_LINE = re.compile(rf"[^\n]*\d[^\n]*{_NAME_AND_ADDRESS.pattern}[^\n]{{0,30}}[:：][ \t]*$")
+_FORWARD_LINE = re.compile(r"[ \t]*-{4,}[ \t]*\w[^\n-]{3,40}-{4,}[ \t]*$")
+_PARAGRAPH_END = re.compile(r"\n[ \t]*\n\s*")
+_SIGNATURE = re.compile(r"(?:[^\n]{0,39}[^\n.!?:：。！？](?:\n|\Z)){2,4}")
 _OBSERVATION = re.compile(
     r"\A\s*(?:<returncode>|<output>|Observation:|OBSERVATION:|\[tool|Tool (?:result|output)|Command"
     r" output|stdout:|Exit code)",
@@ -271,7 +278,42 @@ def _blocks(text: str) -> Iterator[tuple[int, int, PassageSource]]:
     for pattern in (_PASTED_BLOCK, _FENCE, _QUOTED_LINES):
         for match in pattern.finditer(text):
             yield match.start(), match.end(), PassageSource.WEB
-    yield from ((start, end, PassageSource.WEB) for start, end in _machine_output(text))
+    for found in (_machine_output(text), _mails(text)):
+        yield from ((start, end, PassageSource.WEB) for start, end in found)
+
+
+def _mails(text: str) -> Iterator[tuple[int, int]]:
+    """Mails and quoted replies, up to a signature. Without one, the last of several paragraphs is
+    left out: it may be the person's own."""
+    end, at = 0, 0
+    header: list[str] = []
+    for line in (*text.splitlines(keepends=True), "\n"):
+        begins = len(line) <= _LINE_CHARS and (_REPLY_LINE.match(line) or _FORWARD_LINE.match(line))
+        if _HEADER_LINE.match(line) and not begins:
+            header.append(line)
+        else:
+            start = at - sum(map(len, header)) if _is_header(header) else at
+            if start >= end and (begins or start < at):
+                end = _end_of_mail(text, at + len(line) if begins else at)
+                yield start, end
+            header = []
+        at += len(line)
+
+
+def _is_header(lines: Sequence[str]) -> bool:
+    if any(map(_SENDER.match, lines)) and any(map(_FIELD.match, lines)):
+        return True
+    return len(lines) > 1 and any(map(_NAME_AND_ADDRESS.search, lines))
+
+
+def _end_of_mail(text: str, begin: int) -> int:
+    """The end of the mail whose body begins here."""
+    ends = [match.end() for match in _PARAGRAPH_END.finditer(text, begin) if match.start() > begin]
+    starts = [begin, *(end for end in ends if end < len(text))]
+    signed = [
+        end for start, end in pairwise(starts) if _SIGNATURE.fullmatch(text[start:end].strip("\n"))
+    ]
+    return (signed or starts)[-1] if len(starts) > 1 else len(text)
 
 
 def _machine_output(text: str) -> Iterator[tuple[int, int]]:

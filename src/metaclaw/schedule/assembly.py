@@ -1,16 +1,14 @@
 """Build the scheduler from `[schedule]`: windows, input sources, calendars."""
 
-import os
-import sys
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
-
-import anyio
+from typing import Final, Protocol, cast
 
 from metaclaw.config import CalendarConfig, Config, ScheduleConfig
 from metaclaw.errors import ConfigError
+from metaclaw.hooks import PRESENCE, PluginError, installed_names, load_plugin
 from metaclaw.schedule.calendar_plugins import (
     CalendarError,
     CalendarEvent,
@@ -20,81 +18,34 @@ from metaclaw.schedule.calendar_plugins import (
 )
 from metaclaw.schedule.calendars import Calendar
 from metaclaw.schedule.clock import Clock, LocalZone, SystemClock, fixed
-from metaclaw.schedule.dbus import GnomeInput, LogindInput, Metered
 from metaclaw.schedule.forecast import Habits, read_history
-from metaclaw.schedule.input import ASK_OPEN_S, InputSource, SignalError, TtyInput
+from metaclaw.schedule.input import InputSource, TtyInput
 from metaclaw.schedule.machine_load import MachineLoad
 from metaclaw.schedule.presence import SleepHours, Traffic, WindowThresholds
-from metaclaw.schedule.screen import EitherInput, MacInput, is_wayland, swayidle_input, x11_input
 from metaclaw.schedule.training_windows import Announce, ManualWindows, ScheduledWindows
 
-_TRY_S: Final = 3.0
+log = logging.getLogger(__name__)
 
 
-def input_sources() -> list[InputSource]:
-    """All input sources of this system."""
-    if sys.platform == "darwin":
-        return [MacInput()]
-    found: list[InputSource] = [TtyInput(), LogindInput()]
-    # Under Wayland the X server sees only the input of its own windows.
-    if is_wayland():
-        found.append(EitherInput(GnomeInput(), swayidle_input()))
-    elif os.environ.get("DISPLAY"):
-        found.append(x11_input())
+class PresencePlugin(Protocol):
+    """What an entry point of `metaclaw.presence` names."""
+
+    def input_sources(self) -> Sequence[InputSource]:
+        """What reports keyboard and mouse on this system."""
+
+    async def is_metered(self) -> bool | None:
+        """Whether the network is metered; None if the system does not say."""
+
+
+def presence_plugins() -> list[PresencePlugin]:
+    """The installed plugins; one that cannot be loaded is left out."""
+    found: list[PresencePlugin] = []
+    for name in sorted(installed_names(PRESENCE)):
+        try:
+            found.append(cast(PresencePlugin, load_plugin(PRESENCE, name, object)))
+        except PluginError as error:
+            log.warning("presence_unknown reason=%s", error)
     return found
-
-
-def try_inputs(sources: Sequence[InputSource] | None = None) -> list[tuple[str, str | None]]:
-    """Try every input source: its name, and its error or None. Blocks."""
-
-    async def try_one(
-        source: InputSource, found: dict[InputSource, tuple[str, str | None]]
-    ) -> None:
-        first = _FirstReport()
-        with anyio.move_on_after(_TRY_S):
-            async with anyio.create_task_group() as group:
-                group.start_soon(_follow, source, first)
-                await first.came.wait()
-                group.cancel_scope.cancel()
-        found[source] = source.name, first.trouble
-
-    async def try_all() -> list[tuple[str, str | None]]:
-        tried = list(input_sources() if sources is None else sources)
-        found: dict[InputSource, tuple[str, str | None]] = {}
-        async with anyio.create_task_group() as group:
-            for source in tried:
-                group.start_soon(try_one, source, found)
-        return [found[source] for source in tried]
-
-    return anyio.run(try_all)
-
-
-async def _follow(source: InputSource, first: "_FirstReport") -> None:
-    try:
-        await source.follow(first)
-    except SignalError as error:
-        first.trouble = str(error)
-    first.came.set()
-
-
-class _FirstReport:
-    """A report that only records that something was reported."""
-
-    def __init__(self) -> None:
-        self.came = anyio.Event()
-        self.trouble: str | None = None
-
-    def input(self) -> None:
-        self.came.set()
-
-    def idle(self, seconds: float) -> None:
-        self.came.set()
-
-    def lock(self, is_locked: bool) -> None:
-        self.came.set()
-
-    def ask_again_s(self) -> float:
-        return ASK_OPEN_S
 
 
 _BEHIND, _AHEAD = timedelta(days=1), timedelta(days=8)
@@ -130,14 +81,15 @@ def build_windows(
         idle_s=schedule.idle_minutes * 60, least_s=least_s, clock=clock, history=history
     )
     trains_here = config.policy is not None and config.policy.backend == "embedded"
-    machine_load = MachineLoad(
-        schedule, trains_here=trains_here, is_metered=None if trains_here else Metered()
-    )
+    plugins = presence_plugins()
+    metered = next((plugin.is_metered for plugin in plugins), None)
+    machine_load = MachineLoad(schedule, trains_here=trains_here, is_metered=metered)
+    heard = [TtyInput(), *(source for plugin in plugins for source in plugin.input_sources())]
     calendars = build_calendars(schedule, folder, clock.now)
     built = ScheduledWindows(
         habits=habits,
         traffic=traffic,
-        sources=input_sources() if sources is None else sources,
+        sources=heard if sources is None else sources,
         sleep=(
             SleepHours(schedule.sleep_ranges, zone, schedule.sleep_trouble)
             if schedule.sleep
@@ -172,20 +124,6 @@ def build_calendars(
         )
         for number, one in enumerate(schedule.calendars, 1)
     ]
-
-
-def read_calendars(config: Config, home: Path) -> list[tuple[str, str | None]]:
-    """Read every calendar once: its name, and its error or None. Blocks."""
-    calendars = build_calendars(config.schedule, home / _FOLDER, SystemClock().now)
-
-    async def look() -> None:
-        async with anyio.create_task_group() as group:
-            for one in calendars:
-                group.start_soon(one.look)
-
-    anyio.run(look)
-    readings = [(one.name, one.read(SystemClock().now())) for one in calendars]
-    return [(name, reading.why if reading.is_trouble else None) for name, reading in readings]
 
 
 def connect_calendar(

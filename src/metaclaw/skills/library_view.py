@@ -4,7 +4,7 @@ each was placed or not.
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
 from typing import NamedTuple
@@ -49,6 +49,7 @@ _RULES = frozenset((SkillKind.RULE, SkillKind.FACT, SkillKind.LESSON))
 Ranks = frozenset[tuple[str, int]]
 _FOR_EVERYONE: Ranks = frozenset()
 _NOTHING: frozenset[str] = frozenset()
+_UNKNOWN = Scope()
 
 
 class Budgets(NamedTuple):
@@ -118,7 +119,7 @@ class LibraryView:
         self.hash = index.hash
         self.skipped = skipped
         self._scopes = index.scopes
-        self._speakers: dict[tuple[Ranks, str | None], InScope] = {}
+        self._speakers: dict[tuple[Ranks, Scope], InScope] = {}
 
     @staticmethod
     def of(generation: int, skills: Sequence[Skill]) -> "LibraryView":
@@ -157,9 +158,7 @@ class LibraryView:
         selection = speaker.cached.get(key)
         if selection is None:
             wanted = self.index.read(words)
-            request = _Request(
-                wanted, nearness, None if scope is None else scope.workspace, today, without
-            )
+            request = _Request(wanted, nearness, scope or _UNKNOWN, today, without)
             selection = self._select(request, budgets, speaker)
             if len(speaker.cached) >= _CACHED_QUERIES:
                 speaker.cached.clear()
@@ -197,13 +196,13 @@ class LibraryView:
 
     def in_scope(self, scope: Scope | None, teams: Teams | None, today: date) -> InScope:
         """Rules and skills in scope for this speaker, for any request."""
-        ranks, workspace = self._ranks(scope, teams), None if scope is None else scope.workspace
-        known = self._speakers.get((ranks, workspace))
+        ranks, place = self._ranks(scope, teams), replace(scope or _UNKNOWN, user=None)
+        known = self._speakers.get((ranks, place))
         if known is None or (known.until is not None and today > known.until):
-            known = self._in_scope(ranks, workspace, today)
+            known = self._in_scope(ranks, place, today)
             if len(self._speakers) >= _CACHED_SCOPES:
                 self._speakers.clear()
-            self._speakers[ranks, workspace] = known
+            self._speakers[ranks, place] = known
         return known
 
     def lessons(
@@ -223,7 +222,7 @@ class LibraryView:
             named for named in applying(scope, teams).items() if named[0] in self._scopes
         )
 
-    def _in_scope(self, ranks: Ranks, workspace: str | None, today: date) -> InScope:
+    def _in_scope(self, ranks: Ranks, place: Scope, today: date) -> InScope:
         rank, members = dict(ranks), self.index.members
         scopes = (*rank, None)
         groups = [members.skills(scope) for scope in scopes]
@@ -235,9 +234,7 @@ class LibraryView:
         standing = [skill for scope in scopes for skill in members.standing(scope).values()]
         everything = (*standing, *(listable or ()))
         in_scope = [
-            skill
-            for skill in everything
-            if skill.is_for_workspace(workspace) and not skill.is_expired(today)
+            skill for skill in everything if skill.is_for(place) and not skill.is_expired(today)
         ]
         chosen = sorted(most_specific(in_scope, rank), key=lambda skill: skill.name)
         rules = tuple(skill for skill in chosen if not skill.is_skill)
@@ -327,18 +324,14 @@ class _Request(NamedTuple):
 
     wanted: SkillQuery
     nearness: Nearness | None
-    workspace: str | None
+    scope: Scope
     today: date
     without: frozenset[str]
 
 
 def _may_be_placed(skill: Skill, request: _Request, speaker: InScope) -> bool:
     is_left_out = skill.name in request.without or skill.name in speaker.replaced
-    return (
-        not is_left_out
-        and skill.is_for_workspace(request.workspace)
-        and not skill.is_expired(request.today)
-    )
+    return not is_left_out and skill.is_for(request.scope) and not skill.is_expired(request.today)
 
 
 def _most_needed(
@@ -482,6 +475,8 @@ class _Reasons:
             return f"a side turn ({turn.kind_reason}): it gets only rules about what it writes"
         if not skill.is_for_workspace(turn.scope.workspace):
             return f"out of scope: it is for the project {skill.workspace}"
+        if not skill.is_for(turn.scope):
+            return f"out of scope: it is for the channel {skill.channel}"
         if skill.is_expired(self.today):
             return f"expired after {skill.expires}"
         if skill.name in self.absorbed:

@@ -18,6 +18,7 @@ from metaclaw.checks import check_trouble
 from metaclaw.domain.front_matter import CHOICES
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import ALWAYS, Authorship, Fact, Rule, Skill, SkillState
+from metaclaw.domain.turn import channel_name
 from metaclaw.errors import SkillError
 from metaclaw.skills.scopes import OWNER, choice_fault, fault_of
 from metaclaw.text import hides_text, list_words
@@ -54,6 +55,7 @@ class RuleFields(TypedDict, total=False):
     when: str | None
     scope: str | None
     workspace: str | None
+    channel: str | None
     examples: Sequence[str]
     expires: str | None
     source: str | None
@@ -146,6 +148,8 @@ def changed_rule(rule: Rule, fields: RuleFields, today: date) -> Rule:
     if "workspace" in fields:
         workspace = (fields["workspace"] or "").strip() or None
         changes |= {"workspace": workspace, "is_project_unknown": False}
+    if "channel" in fields:
+        changes["channel"] = _channel(fields["channel"])
     if "examples" in fields:
         stripped = (example.strip() for example in fields["examples"])
         changes["examples"] = tuple(filter(None, stripped))
@@ -173,11 +177,10 @@ def changed_rule(rule: Rule, fields: RuleFields, today: date) -> Rule:
 
 
 def same_rule(one: Skill, other: Skill) -> bool:
-    """Whether two rules say the same for the same scope and workspace."""
+    """Whether two rules say the same for the same scope, workspace and channel."""
     return (
         one.kind is other.kind
-        and one.scope == other.scope
-        and one.workspace == other.workspace
+        and (one.scope, one.workspace, one.channel) == (other.scope, other.workspace, other.channel)
         and plain_words(one.body) == plain_words(other.body)
     )
 
@@ -219,6 +222,14 @@ def _scope(value: str | None) -> str | None:
     if scope != OWNER and not scope.startswith(_SCOPES):
         raise SkillError(f"scope is {scope!r}: write `everyone`, `owner`, `user:ID` or `team:NAME`")
     return scope
+
+
+def _channel(value: str | None) -> str | None:
+    said = (value or "").strip()
+    name = channel_name(said)
+    if said and name is None:
+        raise SkillError(f"channel is {said!r}: write the name of one, such as `slack`")
+    return name
 
 
 def _expires(value: str | None, today: date) -> date | None:

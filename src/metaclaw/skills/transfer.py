@@ -54,7 +54,7 @@ _BOILERPLATE: Final = re.compile(
     re.IGNORECASE,
 )
 _TITLE: Final = re.compile(r"(?:\*\*|__)[^*_\n.!?]{1,60}(?:\*\*|__):?|[^\W\d_][\w &/-]{0,40}:")
-_CARRIED: Final = ("scope", "workspace", "expires")
+_CARRIED: Final = ("scope", "workspace", "channel", "expires")
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,18 +312,7 @@ def _from_json(text: str) -> RuleFile:
             'the file has no list of rules: write {"rules": [{"text": "…"}]}, as metaclaw rules'
             " export --format json does"
         )
-    names = (
-        "text",
-        "kind",
-        "when",
-        "scope",
-        "workspace",
-        "examples",
-        "expires",
-        "check",
-        "enforce",
-        "on_error",
-    )
+    names = RuleFields.__annotations__.keys() - {"name", "source"}
     rules = [{name: rule[name] for name in names if rule.get(name) is not None} for rule in listed]
     return RuleFile(tuple(cast(RuleFields, rule) for rule in rules), ())
 

@@ -67,12 +67,13 @@ class FirstRequest:
 
 @dataclass(frozen=True, slots=True)
 class TurnPlace:
-    """The session, agent, workspace and time of a turn."""
+    """The session, agent, workspace, channel and time of a turn."""
 
     turn: TurnId
     session: SessionId
     agent: str
     workspace: str | None
+    channel: str | None
     at: datetime
 
 
@@ -185,8 +186,8 @@ class Overview(Queries):
             ]
 
     def places_of(self, wanted: Collection[TurnId]) -> dict[TurnId, TurnPlace]:
-        """Session, agent, workspace and time of these turns; deleted turns are left out."""
-        columns = turns.c["id", "session", "agent", "workspace_id", "received_us"]
+        """Session, agent, workspace, channel and time of these turns; deleted turns are left out."""
+        columns = turns.c["id", "session", "agent", "workspace_id", "channel", "received_us"]
         query = select(*columns).where(turns.c.id.in_(wanted))
         found = self._database.records("reading where turns belong", query, TurnPlace)
         return {place.turn: place for place in found}

@@ -15,7 +15,7 @@ batch ends once, and only of one that is done comes a version, one at most; what
 of is never edited."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from enum import StrEnum
@@ -232,10 +232,8 @@ IS_LESSON = and_(
 that the database uses it.
 """
 
-HEAD: Final = "0012"
+HEAD: Final = "0013"
 """The version of this schema."""
-BROUGHT_OVER: Final = "0011"
-"""The version of the schema before, whose databases are brought over."""
 STORED_REVISION: Final = f"SELECT version_num FROM {_VERSION_TABLE}"
 MARK_TRUNCATED: Final = (
     "UPDATE turns SET truncated = TRUE WHERE error LIKE '%only a part of the answer is recorded%'"
@@ -247,6 +245,7 @@ _SUMS: Final = ", ".join(
     for name in (column.name for column in _tables["spending"].columns)
     if name not in ("day", "purpose", "model")
 )
+_CHANNELS: Final = "ALTER TABLE turns ADD COLUMN channel TEXT"
 _BRING_OVER: Final = (
     "ALTER TABLE turns ADD COLUMN truncated BOOLEAN DEFAULT FALSE NOT NULL",
     MARK_TRUNCATED,
@@ -261,10 +260,16 @@ _BRING_OVER: Final = (
     "UPDATE skill_texts SET state = 'live' WHERE state = 'canary'",
     "DROP INDEX uq_policies_canary",
     "UPDATE policies SET state = 'rolled back', note = 'trials were removed' WHERE state = 'canary'",
+    _CHANNELS,
 )
-
-
 _FILL: Final = ("INSERT INTO spending SELECT * FROM old_spending", "DROP TABLE old_spending")
+_OLDER: Final[Mapping[str, tuple[Sequence[str], Sequence[str], Sequence[str]]]] = {
+    "0011": (_BRING_OVER, _NEW_TABLES, _FILL),
+    "0012": ((_CHANNELS,), (), ()),
+}
+"""The older versions whose databases are brought over: statements, the tables to create after them,
+and statements that fill these.
+"""
 
 
 class NewerSchemaError(StoreError):
@@ -323,10 +328,10 @@ def _require_known(stored: str | None, doing: str) -> None:
             f" knows up to {HEAD}) and is left untouched. Upgrade the program, or give another"
             " store.url"
         )
-    if stored not in (BROUGHT_OVER, HEAD):
+    if stored not in (*_OLDER, HEAD):
         raise StoreError(
             f"{doing}: its schema ({stored}) is too old: this program brings over schema"
-            f" {BROUGHT_OVER}. Run `metaclaw store migrate` of the version before this one first"
+            f" {' and '.join(_OLDER)}. Run `metaclaw store migrate` of the version before this one first"
         )
 
 
@@ -341,9 +346,10 @@ def upgrade(connection: Connection, doing: str) -> None:
     statements = list(ddl(_DEFINITION, connection.dialect.name))
     if stored is not None:
         drop_triggers(connection)
-        tables = [one for one in statements if any(name in one for name in _NEW_TABLES)]
+        before, new, after = _OLDER[stored]
+        tables = [one for one in statements if any(name in one for name in new)]
         triggers = [one for one in statements if " TRIGGER " in one]
-        statements = [*_BRING_OVER, *tables, *_FILL, *triggers, f"DELETE FROM {_VERSION_TABLE}"]
+        statements = [*before, *tables, *after, *triggers, f"DELETE FROM {_VERSION_TABLE}"]
     _run(connection, [*statements, f"INSERT INTO {_VERSION_TABLE} VALUES ('{HEAD}')"])
 
 

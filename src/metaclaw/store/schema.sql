@@ -157,6 +157,7 @@ CREATE TABLE turns (
   head BYTES NOT NULL,
   placements BYTES,
   truncated BOOLEAN DEFAULT FALSE NOT NULL,
+  channel TEXT,
   CONSTRAINT ck_turns_kind_is_known CHECK (kind IN ('main', 'side')),
   CONSTRAINT ck_turns_outcome_is_known CHECK (outcome IN ('completed', 'failed', 'cancelled')),
   CONSTRAINT ck_turns_usage_is_whole_or_absent CHECK ((input_tokens IS NULL) = (output_tokens IS NULL) AND (input_tokens IS NULL) = (cached_tokens IS NULL) AND (input_tokens IS NULL) = (cache_write_tokens IS NULL) AND (input_tokens IS NULL) = (reasoning_tokens IS NULL)),
@@ -567,7 +568,7 @@ CREATE VIEW current_turns AS SELECT turns.seq AS turn FROM turns
       )
   );
 
-CREATE TRIGGER turns_are_final BEFORE UPDATE OF seq, id, session, kind, kind_reason, user_id, workspace_id, generation, policy_version, library_hash, agent, wire, path, stream, model, provider, provider_wire, status, outcome, error, finish, input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, received_us, first_byte_s, duration_s, segment, retry_of, parent, "key", head, placements, truncated ON turns
+CREATE TRIGGER turns_are_final BEFORE UPDATE OF seq, id, session, kind, kind_reason, user_id, workspace_id, generation, policy_version, library_hash, agent, wire, path, stream, model, provider, provider_wire, status, outcome, error, finish, input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, received_us, first_byte_s, duration_s, segment, retry_of, parent, "key", head, placements, truncated, channel ON turns
 BEGIN
   SELECT RAISE(ABORT, 'a row of turns is never edited');
 END;

@@ -21,7 +21,6 @@ from metaclaw.text.excerpts import (
     without_hidden_characters,
 )
 from metaclaw.text.sentences import (
-    begins_with_rule,
     is_imperative,
     split_sentences,
     visible_text,

@@ -90,14 +90,6 @@ def is_imperative(sentence: str) -> bool:
     )
 
 
-def begins_with_rule(sentence: str) -> bool:
-    """Whether a sentence begins with words such as `always` and `from now on`."""
-    return (
-        _MODAL.match(_LEAD.sub("", sentence, count=1) if _LEAD.match(sentence) else sentence)
-        is not None
-    )
-
-
 def _first_word(text: str) -> str:
     match = re.match(r"[\"'“`(\[]*([^\W\d_][\w'’-]*)", text)
     return match[1].lower().replace("’", "'") if match else ""

@@ -37,12 +37,12 @@ from metaclaw.errors import (
     TrainingError,
     WireError,
 )
-from metaclaw.learn import UnplayableError, request_without, sent_request
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets
 from metaclaw.store import LedgerReader, SqlPolicies
 from metaclaw.training.bets import GainBets
 from metaclaw.training.recipe import JudgingBudget
+from metaclaw.training.replay import UnplayableError, request_without, sent_request
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.serving_versions import Versions
 from metaclaw.training.status import LoopStatus

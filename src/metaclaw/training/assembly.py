@@ -23,7 +23,7 @@ from metaclaw.domain.status import LoopState
 from metaclaw.domain.training import Adam, RoleKind
 from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn import Learning, Supervisor, TokenRoom, UnplayableError, sent_request
+from metaclaw.learn import Learning, Supervisor, TokenRoom
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import CORRECTION_READ, Budgets, SkillLibrary
 from metaclaw.store import Database, SqlBatches, SqlCompliance, SqlPolicies, SqlTeams
@@ -35,6 +35,7 @@ from metaclaw.training.gate import GateThresholds
 from metaclaw.training.golden import GoldenItem, GoldenThresholds, golden_items
 from metaclaw.training.habits import HabitTest
 from metaclaw.training.hints import HintPrompts
+from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.loop import SlowLoop
 from metaclaw.training.progress import Phase
 from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
@@ -42,6 +43,7 @@ from metaclaw.training.recipe import JudgingBudget, Recipe
 from metaclaw.training.recorded_tasks import RecordedTasks
 from metaclaw.training.references import Correction, References, correction_of
 from metaclaw.training.rehearsal import RehearsalSize
+from metaclaw.training.replay import UnplayableError, sent_request
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.rollback import LiveThresholds, VersionWatch
 from metaclaw.training.serving_versions import BY_A_PERSON, Versions
@@ -143,6 +145,7 @@ class SlowLearning:
         open_window: Callable[[str], None],
         folder: Path,
         settings: TrainingSettings | None = None,
+        server: RolloutServer | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -154,6 +157,7 @@ class SlowLearning:
         self._windows = windows
         self._open_window = open_window
         self._folder = folder
+        self._server = server
         self.settings = settings or configured_settings(policy, backend, tokeniser)
         self.policies, self.batches = SqlPolicies(database), SqlBatches(database)
         self._teams, self._compliance = SqlTeams(database), SqlCompliance(database)
@@ -283,6 +287,7 @@ class SlowLearning:
             base=base,
             broken_share=self._broken_share,
             status=status,
+            server=self._server,
         )
         return SlowLoop(
             turns=self.turns,
@@ -433,6 +438,7 @@ class SlowLearning:
         told = (
             self.slow.status.trouble,
             self.slow.status.notice,
+            None if self.slow.status.tally is None else self.slow.status.tally.notice,
             self._starvation.warning(self.slow.status.state),
             self.watch.notice,
         )

@@ -14,11 +14,11 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Datum
 from metaclaw.domain.turn import Step, Turn
 from metaclaw.errors import EngineError, WireError
-from metaclaw.learn import UnplayableError, sent_request
 from metaclaw.ports import Tokeniser
 from metaclaw.training.advantages import ScoredGroup
 from metaclaw.training.imitation import LEAST_GAIN
 from metaclaw.training.records import StepRecord
+from metaclaw.training.replay import UnplayableError, sent_request
 from metaclaw.wires import plain
 
 log = logging.getLogger(__name__)

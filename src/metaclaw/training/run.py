@@ -32,12 +32,14 @@ from metaclaw.training.advantages import (
     normaliser,
     step_size,
 )
-from metaclaw.training.backends.blocking_calls import gather_all
+from metaclaw.training.backends.calls import gather_all
 from metaclaw.training.checkpoints import RunCheckpoints, Sampler, add_varied, set_aside
 from metaclaw.training.curriculum import TrainingPrompt, choose_prompts, cut_pieces
+from metaclaw.training.drawn_elsewhere import EngineGap, engine_gap
 from metaclaw.training.golden import golden_items
 from metaclaw.training.held_calls import teaches, with_recorded
 from metaclaw.training.hints import distil, may_help
+from metaclaw.training.hosts.run_sampler import RolloutServer, RunSampler
 from metaclaw.training.imitation import (
     RETRY_TEMPERATURE,
     Demonstration,
@@ -116,6 +118,7 @@ class RunTally:
     skipped: Counter[Skip] = field(default_factory=Counter)
     phase: str = Phase.LEARN.value
     reason: str = ""
+    notice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,8 @@ class TrainingRun:
     """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block.
     `find_demonstrations` finds right answers that are known for prompts like these; `varied` are
     prompts that were made from those of the turns. `may_step` raises TrainingError where a step
-    must not begin now. `broken_share` is the share of turns in which a rule was broken; it blocks."""
+    must not begin now. `broken_share` is the share of turns in which a rule was broken; it blocks.
+    `server`, if there is one, draws the rollouts."""
 
     plan: RunPlan
     turns: Sequence[TrainingTurn]
@@ -150,6 +154,7 @@ class TrainingRun:
     varied: Sequence[TrainingTurn] = ()
     broken_share: Callable[[SkillName], float] = _never_broken
     may_step: Callable[[], Awaitable[None]] = _always
+    server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
         self._turns = {turn.id: turn for turn in (*self.turns, *self.varied)}
@@ -177,11 +182,33 @@ class TrainingRun:
             greedy_reward=self._greedy_reward,
         )
         self.tally = RunTally(of_steps=self.recipe.steps)
+        self._sampler = RunSampler(
+            plan=self.plan, backend=self.backend, journal=self.journal, server=self.server
+        )
+
+    def drawn_by(self) -> str:
+        """What drew the answers of the run; empty if it was the trainer alone."""
+        gaps = [record.gap for record in self._records if record.gap is not None]
+        if self.server is None or not gaps:
+            return ""
+        mean = EngineGap(
+            sum(gap.difference for gap in gaps) / len(gaps), sum(gap.kl for gap in gaps) / len(gaps)
+        )
+        return (
+            f"{self.server.name} in {len(gaps)} of {len(self._records)} steps; its log-probabilities"
+            f" differ from the trainer's by {mean}"
+        )
 
     async def complete(self, label: str) -> Weights:
         """Everything that is left of the run, as windows allow; the weights it ends with. Raises
         TrainingError.
         """
+        try:
+            return await self._complete(label)
+        finally:
+            await self._sampler.aclose()
+
+    async def _complete(self, label: str) -> Weights:
         chosen = await self.journal.find("weights-chosen", Weights)
         if chosen is None:
             await self._open()
@@ -457,14 +484,22 @@ class TrainingRun:
             await self._may_go_on()
             seed = random.Random(f"{drawing.seed}/{turn.id}/{following.id}").getrandbits(61)
             asked = replace(drawing, count=count, max_tokens=self._cap(following), seed=seed)
-            (group,) = await self.backend.sample([following.prompt], asked)
+            (group,) = await self._present([following.prompt], asked)
             self.tally.drawn += count
             return group
 
         return await rewards_of_tasks(turn, answers, own, draw, self._score)
 
     async def _sample(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
-        return await self.backend.sample([turn.prompt for turn in turns], drawing)
+        return await self._present([turn.prompt for turn in turns], drawing)
+
+    async def _present(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing
+    ) -> list[list[Rollout]]:
+        """Rollouts of the weights as they are."""
+        drawn = await self._sampler.sample(prompts, drawing, self.tally.moved)
+        self.tally.notice = self._sampler.notice
+        return drawn
 
     async def _sample_hotter(
         self, turns: Sequence[TrainingTurn], drawing: Drawing
@@ -492,7 +527,7 @@ class TrainingRun:
         ]
         groups = [group for group in able if is_flat(group)]
         turns = [self._turns[group.turn] for group in groups]
-        draw = self.backend.sample_base if step % 2 else self.backend.sample
+        draw = self.backend.sample_base if step % 2 else self._present
 
         async def sample(some: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
             return await draw([turn.hinted or turn.prompt for turn in some], drawing)
@@ -689,4 +724,5 @@ def _record(scored: Sequence[ScoredGroup]) -> StepRecord:
         earned=earned_lengths(scored),
         length=tokens / len(rollouts),
         entropy=-sum(sum(rollout.logprobs_T) for rollout in rollouts) / tokens,
+        gap=engine_gap(rollouts),
     )

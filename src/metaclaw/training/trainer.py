@@ -15,6 +15,7 @@ from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 from metaclaw.training.examples import Examples
+from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.journal import Journal, StaleError, keep_curve
 from metaclaw.training.progress import RunSize
 from metaclaw.training.recipe import JudgingBudget, Recipe
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 class BatchTrainer:
     """Trains on batches. `base` names the untrained model, `folder` is where the pieces of runs
     lie, `broken_share` is the share of turns in which a rule was broken.
+    `server`, if there is one, draws the rollouts of runs.
     """
 
     turns: QueryTurns
@@ -49,6 +51,7 @@ class BatchTrainer:
     base: str
     broken_share: Callable[[SkillName], float]
     status: LoopStatus
+    server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
         self._dropped: set[int] = set()
@@ -77,6 +80,7 @@ class BatchTrainer:
                 base=self.base,
                 batch=batch.number,
                 steps=run.tally.moved,
+                note=run.drawn_by(),
                 # It learned from prompts without them, and is proven on such.
                 absorbed=() if parent is None else self.versions.absorbed_still(parent),
             )
@@ -119,6 +123,7 @@ class BatchTrainer:
             find_demonstrations=self.examples.of,
             varied=await run_sync(self.variations.of, turns, batch.seed),
             broken_share=self.broken_share,
+            server=self.server,
         )
 
     async def _size(self, journal: Journal, turns: Sequence[TrainingTurn]) -> RunSize:

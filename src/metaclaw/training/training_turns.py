@@ -13,10 +13,11 @@ from metaclaw.domain.skill import combined_hash
 from metaclaw.domain.training import Rejection
 from metaclaw.domain.turn import Step, Turn
 from metaclaw.errors import WireError
-from metaclaw.learn import RecordedSteps, UnplayableError, sent_request
+from metaclaw.learn import RecordedSteps
 from metaclaw.store import LedgerReader, SqlBatches, TrainingBatch
 from metaclaw.training.curriculum import is_held_out
 from metaclaw.training.held_calls import RecordedAnswer, preference_of
+from metaclaw.training.replay import UnplayableError, sent_request
 
 _MOST_COUNTED: Final = 2_000
 MOST_HELD_OUT: Final = 200

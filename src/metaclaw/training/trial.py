@@ -95,6 +95,7 @@ class CandidateTrial:
             )
             scale = smaller
             report = await self._weigh(candidate, scale)
+        report = replace(report, drawn_by=candidate.note or None)
         if scale == 1.0:
             return report
         note = f"with {scale:.0%} of its change: more of it cost general abilities"

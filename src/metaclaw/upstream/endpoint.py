@@ -7,6 +7,7 @@ import re
 import time
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -30,7 +31,14 @@ _HOP_BY_HOP = {
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
     *("te", "trailer", "trailers", "transfer-encoding", "upgrade"),
 }
-_OURS = {"x-session-id", "x-turn-type", "x-session-done", "x-user-id", "x-workspace-id"}
+_OURS = {
+    "x-session-id",
+    "x-turn-type",
+    "x-session-done",
+    "x-user-id",
+    "x-workspace-id",
+    "x-channel-id",
+}
 _OUR_PREFIX = "x-metaclaw-"
 _NOT_SENT = (
     _HOP_BY_HOP | _OURS | set(CREDENTIALS) | {"host", "content-length", "accept-encoding", "expect"}
@@ -211,6 +219,7 @@ class HttpEndpoint:
         self._base_url = base_url
         self._peer = f"provider {name} ({address.authority})"
         self._target, self._query = _target(kind, base_url, address)
+        self._path = _path
         self._fixed = "".join(
             f"\r\n{field}: {value}" for field, value in _fixed_headers(name, kind, address, api_key)
         )
@@ -222,6 +231,14 @@ class HttpEndpoint:
 
     def __repr__(self) -> str:
         return f"HttpEndpoint({self.name!r}, {self.kind!r}, {self._peer})"
+
+    def at_root(self) -> "HttpEndpoint":
+        """The same server, with the same connections, for routes beside its API: paths are below
+        its root instead of its `/v1`.
+        """
+        root = copy(self)
+        root._target, root._path, root._openings = self._target.removesuffix("/v1"), _quoted, {}
+        return root
 
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
         """Send a call; return once the response head has arrived.
@@ -296,7 +313,7 @@ class HttpEndpoint:
         opening = self._openings.get(known)
         if opening is None:
             lines = [
-                f"{_method(call.method)} {self._target}{_path(call.path)}{self._query_of(call)}"
+                f"{_method(call.method)} {self._target}{self._path(call.path)}{self._query_of(call)}"
                 f" HTTP/1.1{self._fixed}"
             ]
             lines += [f"{name}: {value}" for name, value in request_headers(call.headers)]

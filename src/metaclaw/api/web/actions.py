@@ -103,7 +103,7 @@ class PageActions:
 
     async def _add_rule(self, form: Form) -> ActionResult:
         said: dict[str, Json] = {"text": form.get("text", ""), "kind": form.get("kind") or "rule"}
-        said |= _filled(form, "when", "workspace", "scope", "expires")
+        said |= _filled(form, "when", "workspace", "channel", "scope", "expires")
         added = await self._call("POST", "/api/rules", said)
         if not added["added"]:
             return ActionResult(f"That is in force already: {added['text']}")
@@ -116,7 +116,7 @@ class PageActions:
         said: dict[str, Json] = {"text": form.get("text", "")}
         said |= {
             field: form[field].strip() or None
-            for field in ("when", "workspace", "scope", "expires", "check")
+            for field in ("when", "workspace", "channel", "scope", "expires", "check")
             if field in form
         }
         if form.get("enforce"):

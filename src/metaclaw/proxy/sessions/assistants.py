@@ -9,6 +9,7 @@ from metaclaw.proxy.sessions.conversation import (
     AgentClient,
     Request,
     is_heartbeat,
+    line_behind,
     line_with_path,
     reason_of,
 )
@@ -16,11 +17,21 @@ from metaclaw.proxy.sessions.conversation import (
 _SESSION: Final = re.compile(r"\bsessionId=([^\s|]{1,200})")
 _SUBAGENT: Final = re.compile(r"\bsession=agent:[^\s|]{1,200}:subagent:")
 _METADATA: Final = re.compile(
-    r"\A[^\n]{1,120}\(untrusted[^\n)]{0,80}\):\s*```(?:json)?\n.*?\n```\s*", re.DOTALL
+    r"\A[^\n]{1,120}(?:\(untrusted[^\n)]{0,80}\):| ⟦openclaw:ctx⟧)\s*```(?:json)?\n.*?\n```\s*",
+    re.DOTALL,
 )
 _DATE: Final = re.compile(r"\A\[(?:[A-Z][a-z]{2} )?\d{4}-\d\d-\d\d[^\]\n]{0,40}\]\s*")
 _MESSAGE_ID: Final = re.compile(r"\A\[message_id: [^\]\n]{0,200}\]\s*")
-_RUNTIME: Final = re.compile(r"\n\nRuntime: agent=[^\n]*")
+_RUNTIME: Final = re.compile(r"\n\nRuntime: (?:name=[^|\n]{0,200}\| )?agent=[^\n]*")
+# The first line of a message in earlier versions: `[Telegram Alice id:7 +5m 2026-11-15 10:00 UTC]`.
+_ENVELOPE: Final = re.compile(
+    r"\A\[(?!(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b)(MS Teams|Google Chat|Nextcloud Talk|[A-Z]\w{1,30})"
+    r" (?:[^\[\]\n]{0,300} )?\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\[\]\n]{0,40}\]\s*"
+)
+_CHANNEL: Final = re.compile(r"\| channel=([^|\n]{1,64})")
+_CHANNEL_OF_MESSAGE: Final = re.compile(
+    r'"schema": "openclaw\.inbound_meta\.v\d+"[^{}]{0,600}?"channel": "([^"\n]{1,64})"'
+)
 _CRON: Final = re.compile(r"\A\[cron:[^\]\n]{1,200}\]")
 _OPENCLAW_MESSAGES: Final = (
     "A new session was started via /new or /reset",
@@ -53,6 +64,19 @@ class OpenClaw(AgentClient):
     def is_subagent(self, request: Request) -> bool:
         return _SUBAGENT.search(_runtime_line(request)) is not None
 
+    def channel(self, request: Request) -> str | None:
+        # The client's own lines are behind the files of the workspace.
+        for text in reversed(request.conversation.system):
+            line = line_behind(text, "Runtime: ", is_last=True) or ""
+            if found := _CHANNEL.search(line) or _CHANNEL_OF_MESSAGE.search(text):
+                return found[1]
+        of_person = _runtime_line(request)
+        # With lines behind it, it may be one that the person quotes.
+        if "\n" not in of_person and (found := _CHANNEL.search(of_person)):
+            return found[1]
+        envelope = _ENVELOPE.match(request.prompt)
+        return envelope[1] if envelope else None
+
     def side(self, request: Request) -> str | None:
         # All requests that follow such a prompt are side turns, also if the last entry is a tool's
         # output: hence `prompt`.
@@ -64,7 +88,7 @@ class OpenClaw(AgentClient):
     def words(self, text: str) -> str:
         for _ in range(8):
             shorter = text.lstrip()
-            for added in (_METADATA, _MESSAGE_ID, _DATE):
+            for added in (_METADATA, _MESSAGE_ID, _ENVELOPE, _DATE):
                 shorter = added.sub("", shorter, count=1)
             if shorter == text:
                 break
@@ -74,11 +98,13 @@ class OpenClaw(AgentClient):
 
 
 def _runtime_line(request: Request) -> str:
-    """The Runtime line of the first user message; empty if there is none."""
+    """The Runtime line of the first user message, behind the person's words, with what follows it;
+    empty if there is none.
+    """
     chain = request.conversation
     text = chain.text_at(chain.users[0]) if chain.users else ""
-    at = text.rfind("Runtime: agent=")
-    return text[at:] if at >= 0 else ""
+    found = list(_RUNTIME.finditer(text))
+    return text[found[-1].start() :].strip() if found else ""
 
 
 # Beginnings of the prompts that Hermes writes as the user. Reviews continue the user's own
@@ -143,6 +169,13 @@ class Hermes(AgentClient):
         # It is behind a long system text, where the rules for unknown clients do not look.
         return any(_HERMES_SUBAGENT in text for text in request.conversation.system)
 
+    def channel(self, request: Request) -> str | None:
+        for text in request.conversation.system:
+            context = text.partition("## Current Session Context\n")[2]
+            if source := line_behind(context, "**Source:** "):
+                return source.partition(" (")[0]
+        return None
+
     def side(self, request: Request) -> str | None:
         # All requests that follow such a prompt are side turns, also if the last entry is a tool's
         # output: hence `prompt`.
@@ -186,6 +219,10 @@ class CoPaw(AgentClient):
             or "copaw" in text
             or ("# AGENTS.md" in text[:200] and "# SOUL.md" in text)
         )
+
+    def channel(self, request: Request) -> str | None:
+        lines = (line_behind(text, "- Channel: ") for text in request.conversation.system)
+        return next(filter(None, lines), None)
 
     def side(self, request: Request) -> str | None:
         return (

@@ -568,6 +568,15 @@ def line_with_path(*beginnings: str) -> re.Pattern[str]:
     )
 
 
+def line_behind(text: str, beginning: str, *, is_last: bool = False) -> str | None:
+    """What follows these words in the first or last line that begins with them; None if there is no
+    such line.
+    """
+    text = f"\n{text}"
+    at = (text.rfind if is_last else text.find)(f"\n{beginning}")
+    return text[at + 1 + len(beginning) :].partition("\n")[0] if at >= 0 else None
+
+
 _DIRECTORY: Final = r"(?:[- ](?:root|folder|directory|path)){0,2}"
 _DIRECTORY_LINE: Final = line_with_path(
     r"(?i:(?:[-*•] )?\*{0,2}(?:your )?(?:current |primary )?"
@@ -614,6 +623,12 @@ class AgentClient:
     def is_subagent(self, request: Request) -> bool:
         """Whether a sub-agent without an identifier sent the request."""
         return False
+
+    def channel(self, request: Request) -> str | None:
+        """The channel on which the person is (see `Scope`), in the client's words. It comes from
+        lines that the client wrote, never from what a person or a tool wrote.
+        """
+        return None
 
     def side(self, request: Request) -> str | None:
         """The reason code of a side turn; None for a main turn."""

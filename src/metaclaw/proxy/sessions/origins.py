@@ -24,9 +24,18 @@ from typing import Final
 from metaclaw.clock import utc_now
 from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import SessionId, TurnId, new_session_id
-from metaclaw.domain.turn import Anchor, Origin, Scope, SessionTrace, TurnEnd, TurnKind
+from metaclaw.domain.turn import (
+    Anchor,
+    Origin,
+    Scope,
+    SessionTrace,
+    TurnEnd,
+    TurnKind,
+    channel_name,
+)
 from metaclaw.proxy.sessions.conversation import AgentClient, DigestCache, Request, bare_id
 from metaclaw.proxy.sessions.recognition import (
+    NO_SCOPE,
     Recogniser,
     Tasks,
     Workspaces,
@@ -233,7 +242,7 @@ class Origins:
         )
         key = find_key(request, client)
         said = scope_of(headers)
-        scope = said if said.workspace is None else identity(said)
+        scope = identity(said)
         return _ReadRequest(
             request,
             client,
@@ -392,8 +401,7 @@ class Origins:
         if segment_began:
             session.segment += 1
             thread.segment = session.segment
-            if session.speaker.workspace is None:
-                self._find_workspace(seen, session)
+            self._find_place(seen, session)
         thread.task = tasks.last or thread.task or session.task
         thread.anchors = frozenset([anchor.digest for anchor in tasks.anchors])
         self._advance(seen, assigned, thread)
@@ -408,14 +416,16 @@ class Origins:
             retry_of=retry_of,
         )
 
-    def _find_workspace(self, seen: _ReadRequest, session: Session) -> None:
-        """Take the project from the request, else from the parent session."""
+    def _find_place(self, seen: _ReadRequest, session: Session) -> None:
+        """Take the project, unless it is known, and the channel from the request, else from the
+        parent session.
+        """
         parent = self._sessions.get(session.parent) if session.parent is not None else None
-        workspace = self._workspaces.find(seen.request, seen.client) or (
-            None if parent is None else parent.speaker.workspace
-        )
-        if workspace is not None:
-            session.speaker = Scope(session.speaker.user, workspace)
+        above = NO_SCOPE if parent is None else parent.speaker
+        known, request = session.speaker, seen.request
+        workspace = known.workspace or self._workspaces.find(request, seen.client)
+        channel = seen.said.channel or channel_name(seen.client.channel(request) or "")
+        session.speaker = Scope(known.user, workspace or above.workspace, channel or above.channel)
 
     def _advance(self, seen: _ReadRequest, assigned: _Assigned, thread: Thread) -> None:
         """Move the thread to this request, which is now in flight."""

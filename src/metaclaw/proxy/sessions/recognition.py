@@ -10,7 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Final
 
-from metaclaw.domain.turn import SUBAGENT, TRIAL_QUESTION, Anchor, Scope, TurnKind
+from metaclaw.domain.turn import (
+    SUBAGENT,
+    TRIAL_QUESTION,
+    Anchor,
+    Scope,
+    TurnKind,
+    channel_name,
+)
 from metaclaw.proxy.sessions.assistants import AutoResearchClaw, CoPaw, Hermes, OpenClaw
 from metaclaw.proxy.sessions.coding_agents import (
     Aider,
@@ -186,11 +193,12 @@ def _in_body(request: Request) -> str | None:
 
 
 def scope_of(headers: Mapping[str, str]) -> Scope:
-    """User and workspace from the headers."""
+    """User, workspace and channel from the headers."""
     user, workspace = headers.get("x-user-id"), headers.get("x-workspace-id")
-    if not user and not workspace:
-        return _NO_SCOPE
-    return Scope(_said(user), _said(workspace))
+    channel = headers.get("x-channel-id")
+    if not user and not workspace and not channel:
+        return NO_SCOPE
+    return Scope(_said(user), _said(workspace), channel_name(channel or ""))
 
 
 def credential_of(headers: Mapping[str, str]) -> int | None:
@@ -202,7 +210,7 @@ def credential_of(headers: Mapping[str, str]) -> int | None:
 
 
 _NOTHING_SENT: Final = (None, None, None)
-_NO_SCOPE: Final = Scope()
+NO_SCOPE: Final = Scope()
 
 
 def _said(value: str | None) -> str | None:

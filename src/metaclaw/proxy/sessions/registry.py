@@ -74,9 +74,10 @@ def session_id(scope: Scope, key: Key) -> SessionId:
 def identity(scope: Scope) -> Scope:
     """The part of a scope that distinguishes sessions. A directory is left out: it may come from
     the prompt, where it is found only after the session, and the record does not say where it came
-    from."""
+    from. So is the channel: a session may go on on another one."""
     workspace = scope.workspace
-    return Scope(scope.user) if workspace is not None and _DIRECTORY.match(workspace) else scope
+    is_found = workspace is not None and _DIRECTORY.match(workspace)
+    return Scope(scope.user, None if is_found else workspace)
 
 
 class SenderHints(NamedTuple):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.turn import Scope
 from metaclaw.skills.index import SkillIndex
 from metaclaw.text import list_terms
 
@@ -78,7 +79,7 @@ def find_clashes(
         for other in near
         if other.name not in ignored
         and is_same_or_wider(other.scope, skill.scope)
-        and other.is_for_workspace(skill.workspace)
+        and other.is_for(Scope(workspace=skill.workspace, channel=skill.channel))
     )
     boilerplate = _boilerplate([skill, *near])
     clashes = (_clash(skill, other, boilerplate) for other in others)

@@ -1,0 +1,93 @@
+"""`metaclaw model`: the models that this machine can serve and train."""
+
+from pathlib import Path
+
+import click
+
+from metaclaw.cli.output import (
+    CommandOutput,
+    answers,
+    confirm,
+    show_progress,
+    table,
+    yes_option,
+)
+
+_MB = 1_000_000
+
+
+@click.group()
+def model() -> None:
+    """Bring, list and remove models that this machine serves and trains."""
+
+
+@model.command()
+@click.argument("source", metavar="NAME|FOLDER|FILE")
+@click.option("--file", metavar="FILE", help="Bring only this file of the hub's model (GGUF).")
+@click.option("--use", is_flag=True, help="Write it into the configuration as policy.base_model.")
+@answers
+def add(home: Path, source: str, file: str | None, use: bool) -> CommandOutput:
+    """Bring a model of the hub (OWNER/NAME, as on huggingface.co) into the home folder, or take a
+    model folder or GGUF file of this machine. A download that broke off continues; every file is
+    compared with the hub's checksum. HF_TOKEN is sent if it is set, HF_ENDPOINT names another
+    hub."""
+    from metaclaw.config import set_values
+    from metaclaw.engine import import_model
+
+    def show(name: str, done: int, size: int) -> None:
+        show_progress(f"{name}, {done // _MB} of {size // _MB} MB")
+
+    try:
+        path = import_model(home / "models", source, file, show)
+    finally:
+        show_progress("")
+    if use:
+        set_values(home, [f"policy.base_model={path}"])
+        told = "It is served and trained after the next metaclaw start."
+    else:
+        told = f"To serve and train it: metaclaw config set policy.base_model {path}"
+    return CommandOutput({"path": str(path), "used": use}, [f"The model is in {path}.", told])
+
+
+@model.command(name="list")
+@answers
+def list_(home: Path) -> CommandOutput:
+    """List the models in the home folder; `*` marks the one in use."""
+    from metaclaw.config import load
+    from metaclaw.engine import locate_model, stored_models
+
+    policy, folder = load(home).policy, home / "models"
+    base = policy.base_model if policy is not None and policy.backend == "embedded" else None
+    used = locate_model(folder, base).folder
+    models = stored_models(folder)
+    rows = [("*" * (one.path == used), one.name, f"{one.size_bytes // _MB} MB") for one in models]
+    facts = [
+        {
+            "name": one.name,
+            "path": str(one.path),
+            "size_bytes": one.size_bytes,
+            "used": one.path == used,
+        }
+        for one in models
+    ]
+    lines = (
+        table(("", "model", "size"), rows) if rows else ["There is no model in the home folder."]
+    )
+    return CommandOutput({"models": facts}, lines)
+
+
+@model.command()
+@click.argument("name")
+@yes_option
+@answers
+def remove(home: Path, name: str, yes: bool) -> CommandOutput:
+    """Delete a model of the home folder. Versions that were trained on it stay, and cannot serve
+    without it."""
+    from metaclaw.engine import remove_model
+
+    confirm(f"Delete the model {name}?", yes=yes)
+    gone = remove_model(home / "models", name)
+    return CommandOutput(
+        {"removed": gone.name, "size_bytes": gone.size_bytes},
+        f"Deleted {gone.name} ({gone.size_bytes // _MB} MB).",
+    )
