@@ -253,7 +253,7 @@ def test_an_sdk_that_is_not_installed_is_named(provider: Provider, tmp_path: Pat
     running = Program(tmp_path / "home", policy_of("tinker", provider, tmp_path), env=env).start()
     try:
         status = " ".join(running.command("status").stdout.split())
-        assert "training is in trouble: off: the plugin metaclaw-proxy failed" in status
+        assert "training is in trouble: off: the plugin metaclaw-tinker failed" in status
         assert "pip install 'metaclaw-tinker[sdk]'" in status
     finally:
         assert running.stop() == 0

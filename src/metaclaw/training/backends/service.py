@@ -27,7 +27,7 @@ from hashlib import blake2b
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Adam, Datum, Loss, LossKind, Rollout
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Rollout
 from metaclaw.errors import TrainingError
 
 _ROUNDING: Final = 1e-4
@@ -221,8 +221,22 @@ def check_data(data: Sequence[Datum], loss: Loss) -> None:
                 )
 
 
-def prompt_seed(seed: int, number: int) -> int:
-    """One prompt's seed. 30 bits, because services add the number of the rollout to it in 32."""
+def requests_for(prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[SampleRequest]:
+    """One request for each prompt, with a seed of its own."""
+    return [
+        SampleRequest(
+            tuple(prompt),
+            drawing.count,
+            drawing.max_tokens,
+            drawing.temperature,
+            _seed(drawing.seed, number),
+        )
+        for number, prompt in enumerate(prompts)
+    ]
+
+
+def _seed(seed: int, number: int) -> int:
+    """30 bits, because services add the number of the rollout to it in 32."""
     return int.from_bytes(blake2b(f"{seed}\0{number}".encode(), digest_size=4).digest()) >> 2
 
 
