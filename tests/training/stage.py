@@ -18,7 +18,11 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.domain.turn import (
+    ATTEMPT,
+    EnforcedRule,
+    Enforcement,
     Exchange,
+    HoldEnd,
     Placement,
     Scope,
     Splice,
@@ -333,6 +337,32 @@ class Stage:
             found.append(first.id)
         return found
 
+    def talk_held(self, count: int, refused: str, accepted: str) -> list[TurnId]:
+        """So many turns in which a rule refused one answer and let another pass."""
+        turns = [
+            self._held(self.turn(_OWNER, self.skill, accepted), (refused, accepted))
+            for _ in range(count)
+        ]
+        self.turn_writer.write(turns)
+        for turn in turns:
+            self.verdicts.record_verdict(Verdict(turn.id, Outcome.PASS, Source.CHECK, 0.0))
+        return [turn.id for turn in turns]
+
+    def _held(self, turn: Turn, answers: tuple[str, str]) -> Turn:
+        attempts = tuple(
+            replace(
+                self.turn(_OWNER, self.skill, answer),
+                id=TurnId(f"{turn.id}-{number}"),
+                session=turn.session,
+                kind=TurnKind.SIDE,
+                kind_reason=ATTEMPT,
+                placements=(),
+            )
+            for number, answer in enumerate(answers)
+        )
+        rule = EnforcedRule(self.skill.name, 1, HoldEnd.COMPLIED, "broken")
+        return replace(turn, enforcement=Enforcement((rule,), attempts))
+
     def drawing(self, draws: int) -> Drawing:
         """How answers are drawn to look at a version."""
         return Drawing(draws, 6, 1.0, 77)
@@ -394,7 +424,9 @@ class Stage:
             ),
             finish=Finish.STOP,
             usage=None,
-            tokens=SampledTokens(encode(task + ":"), encode(answer), (-1.0,) * len(answer)),
+            tokens=SampledTokens(
+                encode(task + ":"), (*encode(answer), END), (-1.0,) * (len(answer) + 1)
+            ),
             times=Times(NOON, None, 0.1),
             placements=(Placement(b"", block.skills, block.text),),
         )

@@ -156,6 +156,7 @@ def report_view(report: GateReport | None) -> dict[str, Any] | None:
     return {
         **picked(report, "reasons", "kl", "judge", "drawn_by"),
         "passed": report.is_passed,
+        "habits": [asdict(habit) for habit in report.habits],
         "held_out": None if pairs is None else asdict(pairs),
         "golden": {"serving": report.golden_serving, "candidate": report.golden_candidate},
     }

@@ -21,7 +21,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Lesson, Skill, SkillKind
 from metaclaw.domain.status import Health, StoreSize
 from metaclaw.errors import OUT_OF_RESOURCES, StoreError
-from metaclaw.learn import PENDING, UNLEARNED, Models, rejected_proposals, senses
+from metaclaw.learn import PENDING, UNLEARNED, Models, senses
 from metaclaw.ports import ModelProvider
 from metaclaw.skills import LibraryView, check_trouble, question_of
 from metaclaw.store import SqlCandidates, SqlCompliance, SqlEpisodes, SqlPolicies
@@ -38,7 +38,7 @@ class ProgramStatus:
     def __init__(self, app: ProgramParts) -> None:
         self._app = app
         self._began = time.monotonic()
-        self._models = Models(app.providers, timeout_s=0.0)
+        self._models = Models(app.providers)
         self._reachability = {
             one.name: ProviderReachability(one)
             for one in app.providers
@@ -124,9 +124,14 @@ class ProgramStatus:
             **app.learner.facts,
             **(await _asked(app.cost.status) or {}),
             "pending": await _asked(app.pending.count) if is_sensing else dict.fromkeys(PENDING, 0),
-            "rejected": await _asked(lambda: rejected_proposals(SqlCandidates(app.database))),
+            "rejected": await _asked(self._rejected),
             "noted": None if noted is None else [change_view(change) for change in noted],
         }
+
+    def _rejected(self) -> object:
+        from metaclaw.learn import rejected_proposals
+
+        return rejected_proposals(SqlCandidates(self._app.database))
 
     def _lesson_week(self, skills: Sequence[Skill]) -> dict[str, int]:
         """How many lessons are in force, how many repeats they prevented in the last seven days,

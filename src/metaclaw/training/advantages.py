@@ -11,7 +11,7 @@ between nearly equal rewards from becoming a large advantage. A group whose rewa
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -47,6 +47,8 @@ class ScoredGroup:
     rollouts_G: tuple[Rollout, ...]
     rewards_G: tuple[float | None, ...]
     key: str = ""
+    recorded: int = 0
+    """How many of the last rollouts were not drawn now, but when the turn was made."""
 
     def __post_init__(self) -> None:
         if not self.prompt or not self.rollouts_G or len(self.rollouts_G) != len(self.rewards_G):
@@ -57,6 +59,14 @@ class ScoredGroup:
             raise ValueError(f"turn {self.turn}: a group cannot have {counts}")
         if not all(math.isfinite(reward) for reward in self.rewards_G if reward is not None):
             raise ValueError(f"turn {self.turn}: a reward is not a finite number")
+
+    @property
+    def drawn(self) -> "ScoredGroup":
+        """The group without the rollouts that were recorded earlier."""
+        count = len(self.rollouts_G) - self.recorded
+        return replace(
+            self, rollouts_G=self.rollouts_G[:count], rewards_G=self.rewards_G[:count], recorded=0
+        )
 
     @property
     def known(self) -> list[tuple[Rollout, float]]:

@@ -263,11 +263,11 @@ def check_weights(loaded: Mapping[int, Weights], version: int, weights: Weights)
 
 def _render(prompt: Prompt, vocabulary: "Vocabulary") -> tuple[int, ...]:
     try:
-        for _, text in prompt.turns:
-            text.encode()
+        for turn in prompt.turns:
+            turn.content.encode()
     except UnicodeEncodeError as error:
         raise WireError(
             "the request holds text that is not Unicode (half of a surrogate pair)",
             param="messages",
         ) from error
-    return tuple(vocabulary.render(prompt.turns, prompt.beginning))
+    return tuple(vocabulary.render(prompt.turns, prompt.beginning, prompt.tools))

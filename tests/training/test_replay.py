@@ -10,10 +10,10 @@ from metaclaw.domain.chat import ChatRequest, Role, Text, Wire
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Anchor, Placement, Stamp, Turn
-from metaclaw.learn.replay import UnplayableError, request_without
 from metaclaw.learn.steps import read_request
 from metaclaw.proxy.splice import placement_splices
 from metaclaw.skills import Budgets, render_block
+from metaclaw.training.replay import UnplayableError, request_without
 from metaclaw.wires import encode_json, wire_format
 from tests.learn.recordings import Agent
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import icalendar
 import recurring_ical_events  # type: ignore[import-untyped]
 
-from metaclaw.schedule.calendar_plugins import (
+from metaclaw.schedule import (
     MOST_BYTES,
     CalendarError,
     CalendarEvent,

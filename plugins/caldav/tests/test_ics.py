@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip(
-    "icalendar", reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'"
-)
+pytest.importorskip("icalendar", reason="iCalendar needs its plugin: pip install ./plugins/caldav")
 
 from metaclaw.schedule.calendar_plugins import (
     CalendarError,

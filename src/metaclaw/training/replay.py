@@ -9,7 +9,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Placement, Turn
 from metaclaw.errors import MetaClawError, WireError
-from metaclaw.learn.steps import read_request
+from metaclaw.learn import read_request
 from metaclaw.skills import Budgets, render_block
 from metaclaw.wires import wire_format
 

@@ -1,7 +1,7 @@
 """D-Bus sources: GNOME's idle monitor, logind's hints about the session, and NetworkManager's
 metered flag.
 
-Errors of D-Bus, and a missing desktop extra, become SignalErrors.
+Errors of D-Bus become SignalErrors.
 """
 
 import asyncio
@@ -10,16 +10,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-from metaclaw.schedule.input import InputReport, SignalError
+from dbus_fast import BusType, Message, MessageType, Variant
+from dbus_fast.aio import MessageBus
+from dbus_fast.errors import AuthError, DBusError, InvalidAddressError
 
-try:
-    from dbus_fast import BusType, Message, MessageType, Variant
-    from dbus_fast.aio import MessageBus
-    from dbus_fast.errors import AuthError, DBusError, InvalidAddressError
-except ImportError:  # pragma: no cover - the desktop extra is not installed
-    _IS_INSTALLED = False
-else:
-    _IS_INSTALLED = True
+from metaclaw.schedule import InputReport, SignalError
 
 _ANSWER_WITHIN_S: Final = 5.0
 _PROPERTIES: Final = "org.freedesktop.DBus.Properties"
@@ -28,7 +23,7 @@ _PROPERTIES: Final = "org.freedesktop.DBus.Properties"
 class Bus:
     """One connection. Received signals are queued in `heard`."""
 
-    def __init__(self, bus: "MessageBus") -> None:
+    def __init__(self, bus: MessageBus) -> None:
         self._bus = bus
         self.heard: asyncio.Queue[Message] = asyncio.Queue(maxsize=1000)
         bus.add_message_handler(self._hear)
@@ -69,7 +64,7 @@ class Bus:
             rule,
         )
 
-    async def next_signal(self, within_s: float) -> "Message | None":
+    async def next_signal(self, within_s: float) -> Message | None:
         """The next signal, or None after `within_s`. Raises SignalError if the bus is closed."""
         try:
             async with asyncio.timeout(within_s):
@@ -79,7 +74,7 @@ class Bus:
                 raise SignalError("the bus has gone") from None
             return None
 
-    def _hear(self, message: "Message") -> None:
+    def _hear(self, message: Message) -> None:
         if message.message_type is MessageType.SIGNAL and not self.heard.full():
             self.heard.put_nowait(message)
 
@@ -89,8 +84,6 @@ async def connected(name: str, address: str | None = None) -> AsyncIterator[Bus]
     """A connection to the bus SESSION or SYSTEM for the time of the block. Raises SignalError if
     there is none.
     """
-    if not _IS_INSTALLED:
-        raise SignalError("D-Bus needs the desktop extra: pip install 'metaclaw-proxy[desktop]'")
     with _translated():
         async with asyncio.timeout(_ANSWER_WITHIN_S):
             bus = await MessageBus(bus_address=address, bus_type=BusType[name]).connect()

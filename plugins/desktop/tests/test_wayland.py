@@ -17,8 +17,8 @@ from metaclaw.schedule.clock import SystemClock
 from metaclaw.schedule.forecast import Habits
 from metaclaw.schedule.input import SignalError
 from metaclaw.schedule.presence import SleepHours, Traffic, WindowThresholds
-from metaclaw.schedule.screen import PrintedInput, swayidle_input
 from metaclaw.schedule.training_windows import ScheduledWindows
+from metaclaw_desktop.screen import PrintedInput, swayidle_input
 from tests.schedule.test_input_sources import Heard, following
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from metaclaw.schedule.input import InputReport, SignalError, Sleep, poll_input
+from metaclaw.schedule import InputReport, SignalError, Sleep, poll_input
 
 _LOOK_EVERY_S: Final = 5.0
 _X11: Final = (sys.executable, "-I", "-S", str(Path(__file__).with_name("x11_idle.py")))

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 dbus = pytest.importorskip(
-    "dbus_fast", reason="D-Bus needs the desktop extra: pip install 'metaclaw-proxy[desktop]'"
+    "dbus_fast", reason="D-Bus needs a Linux system: pip install ./plugins/desktop"
 )
 
 from dbus_fast import Message, MessageType, Variant  # noqa: E402
 from dbus_fast.aio import MessageBus  # noqa: E402
 
-from metaclaw.schedule.dbus import GnomeInput, LogindInput, Metered  # noqa: E402
 from metaclaw.schedule.input import SignalError  # noqa: E402
+from metaclaw_desktop.dbus import GnomeInput, LogindInput, Metered  # noqa: E402
 from tests.schedule.test_input_sources import Heard, following  # noqa: E402
 
 _SETTINGS = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
