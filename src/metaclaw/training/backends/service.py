@@ -30,6 +30,8 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Rollout
 from metaclaw.errors import TrainingError
 
+SEED_BITS: Final = 30
+"""Services add the number of the rollout to a seed, in 32 bits."""
 _ROUNDING: Final = 1e-4
 """How far above zero a log-probability may lie and still be zero, as half precision rounds it."""
 
@@ -85,13 +87,13 @@ class DrawnSequence:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """A request to a sampler for `count` answers to one prompt."""
+    """A request to a sampler for `count` answers to one prompt. Without a seed, each is random."""
 
     prompt: tuple[int, ...]
     count: int
     max_tokens: int
     temperature: float
-    seed: int
+    seed: int | None
     top_p: float = 1.0
     top_k: int = 0
 
@@ -236,8 +238,8 @@ def requests_for(prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[Sam
 
 
 def _seed(seed: int, number: int) -> int:
-    """30 bits, because services add the number of the rollout to it in 32."""
-    return int.from_bytes(blake2b(f"{seed}\0{number}".encode(), digest_size=4).digest()) >> 2
+    digest = blake2b(f"{seed}\0{number}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest) % (1 << SEED_BITS)
 
 
 def as_rollout(
