@@ -96,12 +96,19 @@ Marks = dict[Place, float]
 def _marks(
     runs: Sequence[Run], cell: tuple[str, str, str], field: str, *, files: bool = False
 ) -> Marks:
-    """The marks of an exam by seed, day and question; of files alone, if so."""
+    """The marks of whole exams by seed, day and question; of files alone, if so."""
     condition, weights, skills = cell
+    whole = {
+        run.seed
+        for run in runs
+        if run.condition == condition
+        for line in run.of("exam")
+        if (line["weights"], line["skills"]) == (weights, skills)
+    }
     return {
         (run.seed, str(line["day"]), str(line["question"])): float(line[field])
         for run in runs
-        if run.condition == condition
+        if run.condition == condition and run.seed in whole
         for line in run.of("answer")
         if line["when"] == "exam"
         and (line["weights"], line["skills"]) == (weights, skills)
@@ -150,8 +157,7 @@ def _each_for_the_other(runs: Sequence[Run]) -> str:
         {
             (run.condition, str(line["weights"]), str(line["skills"]))
             for run in runs
-            for line in run.of("answer")
-            if line["when"] == "exam"
+            for line in run.of("exam")
         },
         key=lambda cell: (cell[2], cell[1], cell[0]),
     )
