@@ -165,6 +165,7 @@ def _each_for_the_other(runs: Sequence[Run]) -> str:
     for condition, weights, skills in cells:
         marks = _marks(runs, (condition, weights, skills), "score")
         done = _marks(runs, (condition, weights, skills), "is_passed", files=True)
+        placed = _marks(runs, (condition, weights, skills), "is_placed")
         trained = "without skills" if condition == "nobody" else f"with those of {condition}"
         rows.append(
             [
@@ -172,9 +173,13 @@ def _each_for_the_other(runs: Sequence[Run]) -> str:
                 weights if weights == "untrained" else f"trained {trained}",
                 len({place[0] for place in marks}),
                 *(_percent(bootstrap(nest(one.items()))) for one in (marks, done)),
+                f"{100 * statistics.fmean(placed.values()):.0f} %",
             ]
         )
-    head = ("skills written by", "weights", "seeds", "accuracy (95 %)", "completion (95 %)")
+    head = (
+        *("skills written by", "weights", "seeds", "accuracy (95 %)", "completion (95 %)"),
+        "with a skill in the prompt",
+    )
     return _grid(head, rows)
 
 
@@ -301,8 +306,9 @@ def _abilities(version: Line) -> str:
     """The change on the golden set of general tasks, in points."""
     golden = (version.get("report") or {}).get("golden") or {}
     serving, candidate = golden.get("serving"), golden.get("candidate")
-    is_known = serving is not None and candidate is not None
-    return f"{100 * (candidate - serving):+.1f}" if is_known else ""
+    if serving is None or candidate is None:
+        return ""
+    return f"{100 * (candidate - serving):+.1f}"
 
 
 def _reported(runs: Sequence[Run]) -> str:

@@ -162,7 +162,7 @@ class Stage:
             key = (facts.get("state"), facts.get("step"))
             if key not in told:
                 told.add(key)
-                kept = ("state", "step", "steps", "mean_reward", "reward", "paused_reason")
+                kept = ("state", "step", "steps", "mean_reward", "validated", "skipped", "troubles")
                 self.log.tell(kind, **{name: facts[name] for name in kept if name in facts})
 
         return tell

@@ -163,6 +163,7 @@ class Arm:
                 is_passed=one.marks.passed,
                 said=one.text[:120],
                 version=one.version,
+                is_placed=bool(one.skills),
                 placed=one.skills,
             )
 

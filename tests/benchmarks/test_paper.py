@@ -224,6 +224,7 @@ def _exam(condition: str, seed: int, weights: str, skills: str, marks: list[floa
             "is_file": number < 2,
             "score": mark,
             "is_passed": mark == 1.0,
+            "is_placed": skills != "none",
         }
         for number, mark in enumerate(marks)
     ]
