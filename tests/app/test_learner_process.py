@@ -41,7 +41,7 @@ async def learner_of(home: Path) -> AsyncIterator[tuple[LearnerProcess, Callable
     ledger = SqlLedger(database)
     library = SkillLibrary(config.skills.dir, SqlGenerations(database))
     learner = LearnerProcess(
-        begin=lambda: LearnerStart(config, ()),
+        begin=lambda: LearnerStart(config, (), Path("skills")),
         commands=WorkerCommands(
             database, ledger, library, {}, Budget(Config(), SqlSpending(database))
         ).by_name,
@@ -78,6 +78,7 @@ async def test_a_learner_is_started_when_it_is_needed_and_ends_with_the_program(
             "tending",
             "calibrating",
             "lessons",
+            "procedures",
             "listening",
             "checks",
         }

@@ -221,6 +221,7 @@ class ScriptedLearning:
         self.listening = learning.listening
         self.fast = learning.fast
         self.lesson_loop = learning.lessons
+        self.procedure_loop = learning.procedures
         self.outcomes = learning.outcomes
         self.maintenance = learning.maintenance
         self.compliance = learning.compliance

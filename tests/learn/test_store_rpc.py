@@ -71,7 +71,7 @@ def library_of(learning: ScriptedLearning) -> RemoteLibrary:
             put, gone, reason, expected=expected, learned=learned, by_person=by_person
         ).generation
 
-    return RemoteLibrary(learning.generations, Direct(publish=publish))
+    return RemoteLibrary(learning.generations, Direct(publish=publish), learning.library.folder)
 
 
 def assert_same(sent: RemoteLibrary, learning: ScriptedLearning) -> None:

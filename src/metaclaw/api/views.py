@@ -378,6 +378,8 @@ def candidate_question(candidate: Candidate, words: str) -> str:
     text = " ".join(skill.body.split())
     if isinstance(skill, Lesson):
         return f"A tool call failed repeatedly: “{text}” — keep it as a lesson?"
+    if candidate.proposal.script:
+        return f"Make a script of what earlier sessions did: {skill.trigger}?"
     if not isinstance(skill, Rule):
         return f"Put the learned skill {skill.name} in force?"
     if change is Change.EDIT:
@@ -391,3 +393,10 @@ def candidate_question(candidate: Candidate, words: str) -> str:
 def generation_view(row: GenerationRow) -> dict[str, Any]:
     """A generation in a list."""
     return {**asdict(row), "published_at": time_view(row.published_at)}
+
+
+def held_rules(skills: Sequence[Skill]) -> list[str]:
+    """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is
+    held.
+    """
+    return [skill.name for skill in skills if skill.enforce == "hold" and can_hold(skill)]

@@ -86,7 +86,7 @@ class _Learner:
         self._store = StoreClient(self._send)
         database = connect(begin.config.store.url.resolve())
         only_read(database)
-        self._library = library = RemoteLibrary(SqlGenerations(database), self._store)
+        self._library = library = RemoteLibrary(SqlGenerations(database), self._store, begin.skills)
         self._learning = Learning(
             begin.config,
             database=database,

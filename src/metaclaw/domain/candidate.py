@@ -32,6 +32,8 @@ class Proposal:
     kind: str
     written_by: str
     is_instruction: bool = False
+    script: str = ""
+    """The text of the script in the skill's folder (see `learn.procedures`)."""
 
     def __post_init__(self) -> None:
         if (self.change is Change.NEW) != (not self.replaces):

@@ -371,6 +371,15 @@ class CandidateAdmission:
             await self.retire(skill, _FORGOTTEN, since=generation)
         return accepted
 
+    async def ask(self, proposal: Proposal, reason: str) -> None:
+        """Save a proposal that comes into force by a person's word only, and ask them."""
+        generation, made_at = self.library.view.generation, self.now()
+        candidate = Candidate(
+            CandidateId(new_id("c_")), proposal, Standing.WAITING, reason, generation, made_at
+        )
+        if await self._save(candidate):
+            await self._notify(candidate, f"{proposal.skill.name} waits for you: {reason}")
+
     async def refuse(self, proposal: Proposal, reason: str) -> None:
         """Save a proposal that was refused before the gate as rejected, so that people see why."""
         generation, made_at = self.library.view.generation, self.now()

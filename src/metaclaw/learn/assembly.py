@@ -27,6 +27,7 @@ from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnsw
 from metaclaw.learn.open_failures import FailureReader
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions
+from metaclaw.learn.procedures import ProcedureLoop
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.rule_checks import CheckTrial, RuleChecks
 from metaclaw.learn.rules import RuleWriter
@@ -179,6 +180,16 @@ class Learning:
         self.listening = self._listening()
         self.fast = self._fast()
         self.lessons = self._lessons(stores.episodes)
+        self.procedures = ProcedureLoop(
+            reader=self.reader,
+            cursors=self._cursors,
+            recorded=self.recorded,
+            candidates=self.candidates,
+            library=library,
+            admission=self.admission,
+            redact=self.redact,
+            attempt_log=self.attempt_log,
+        )
         self.outcomes = self._outcomes()
         self.compliance = self._compliance(stores.compliance, SqlPolicies(database))
 
@@ -221,6 +232,7 @@ class Learning:
         if self._config.skills.learn:
             supervisor.run("fast", self.fast.run)
             supervisor.run("lessons", self.lessons.run)
+            supervisor.run("procedures", self.procedures.run)
             supervisor.run("tending", self.maintenance.run)
 
     def _judges(self) -> Callable[[str], Judge | None]:
@@ -416,6 +428,7 @@ class Learning:
         """Drop a session that is to be forgotten from all caches."""
         self.steps.forget()
         self.compliance.forget()
+        self.procedures.forget(session)
         skill_capabilities.cache_clear()
 
     def redact(self, text: str) -> str:

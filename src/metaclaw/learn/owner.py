@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.candidate import Candidate, CandidateId
+from metaclaw.domain.candidate import Candidate, CandidateId, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
@@ -18,7 +18,7 @@ from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import Announce, CandidateAdmission, accepted_candidate
 from metaclaw.learn.maintenance import SkillCounts, SkillTally
 from metaclaw.learn.retention import SessionErasure
-from metaclaw.skills import SkillLibrary
+from metaclaw.skills import SkillLibrary, write_script
 from metaclaw.store import LedgerReader, RefusedError, SqlCandidates, SqlVerdicts
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,13 @@ class OwnerActions:
     async def decide(self, candidate: CandidateId, *, approved: bool) -> Candidate | None:
         """Apply a person's decision to a waiting candidate; None if there is no such candidate."""
         found = await run_sync(self.candidates.candidate, candidate)
-        return None if found is None else await self.admission.decide(found, approved=approved)
+        if found is None:
+            return None
+        decided = await self.admission.decide(found, approved=approved)
+        if decided.standing is Standing.ACCEPTED and (script := found.proposal.script):
+            name = found.proposal.skill.name
+            await run_sync(write_script, self.library.folder, name, script)
+        return decided
 
     async def forget(self, session: SessionId) -> Mapping[str, Json] | None:
         """Forget a session with everything derived from it, and report what was deleted; None if

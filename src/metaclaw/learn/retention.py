@@ -23,7 +23,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError, StoreError
-from metaclaw.skills import SkillLibrary
+from metaclaw.skills import SkillLibrary, remove_script
 from metaclaw.store import (
     Database,
     DerivedData,
@@ -301,6 +301,8 @@ class SessionErasure:
                     [*changed, *restored], names, "forgot a session", by_person=True
                 )
             self._library.sync()
+            for name in descent.names.difference(descent.edited):
+                remove_script(self._library.folder, name)
             if self._forgetting.erase(TRAINED_ON):
                 return
         raise SkillError("skills that the session taught are published again and again")

@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
 from anyio.to_thread import run_sync
@@ -37,12 +38,13 @@ _PIECE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LearnerStart:
-    """The first message to a learner: the configuration, and every provider in order, with its
-    models if the learner must ask it through the serving process (it has no HTTP endpoint), else
-    None."""
+    """The first message to a learner: the configuration, every provider in order, with its models
+    if the learner must ask it through the serving process (it has no HTTP endpoint), else None, and
+    the folder of the skills."""
 
     config: Config
     providers: tuple[tuple[str, tuple[str, ...] | None], ...]
+    skills: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +170,12 @@ class StoreClient:
 
 
 class RemoteLibrary:
-    """The skills in force, read from the store; the serving process publishes."""
+    """The skills in force, read from the store; the serving process publishes, and writes their
+    `folder`.
+    """
 
-    def __init__(self, generations: SqlGenerations, calls: RemoteWrites) -> None:
+    def __init__(self, generations: SqlGenerations, calls: RemoteWrites, folder: Path) -> None:
+        self.folder = folder
         self._generations = generations
         self._calls = calls
         self._following = threading.Lock()

@@ -2,6 +2,7 @@
 
 from metaclaw.outcome.episodes import episodes_of, failure_signature, spared
 from metaclaw.outcome.judge import Judge
+from metaclaw.outcome.procedures import Command, Procedure, procedure_in, runs_of
 from metaclaw.outcome.reading import bare_call_id
 from metaclaw.outcome.verdicts import (
     Calibration,

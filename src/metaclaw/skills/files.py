@@ -152,6 +152,27 @@ def write_skill(folder: Path, skill: Skill, *, flush: bool = True) -> Path:
     return path
 
 
+def script_path(folder: Path, name: str) -> Path:
+    """The script of a skill."""
+    return folder / name / "scripts" / f"{name}.sh"
+
+
+def write_script(folder: Path, name: str, text: str) -> Path:
+    """Write the script of a skill in force, executable by its owner only, and return its path."""
+    path = script_path(folder, name)
+    with _disk_errors(path):
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        _refuse_links_out(path.parent, folder)
+        replace_file(path, text.encode(), mode=0o700, follow_links=False)
+    return path
+
+
+def remove_script(folder: Path, name: str) -> None:
+    """Remove the script of a skill, also of one that was retired."""
+    for home in (name, *(aside.name for aside in folder.glob(f"{_aside(folder, name).name}*"))):
+        script_path(folder, home).with_name(f"{name}.sh").unlink(missing_ok=True)
+
+
 def remove_skill(folder: Path, name: str) -> None:
     """Remove a skill's folder and all in it. Raises SkillError where there is no such skill."""
     home = folder / name

@@ -7,8 +7,7 @@ was asked and without the line itself, and the example's answer. Only examples t
 check confirms are used.
 
 **Hints.** The hint is the text of the rules and skills that stood in the turn's prompt, put near
-the question, or the answer that the person wanted to an earlier turn that asked the same; never
-what they said about this turn's own answer. Answers that are better with the hint are taught
+the question, and the answer that the person wanted, if they said it. Answers that are better with the hint are taught
 without it.
 
 **Variations.** Where a check can score the answers, a request is also asked with other numbers and
@@ -171,7 +170,7 @@ class HintPrompts:
         skills = [skill for name in step.stamp.skills if (skill := self.skill(name)) is not None]
         texts = [skill.body.strip() for skill in skills]
         if (wanted := self.reference(step)) is not None:
-            texts.append(f"The answer that was wanted to this before: {wanted}")
+            texts.append(f"The answer that is wanted: {wanted}")
         return "\n".join(texts)[:_MOST_HINT_CHARS]
 
 

@@ -1,0 +1,247 @@
+"""Procedures: shell commands that several sessions ran in the same order, as one script.
+
+Only commands that worked count, and only their own text. Words that differ between the sessions
+become arguments of the script. Commands that only look are left out. An edit, the person's next
+message, a command of several lines, and one that a tool's output had spelled out before end a
+sequence: a script could not do the same, or it would repeat what no one but the output said."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final
+
+from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult, text_of
+from metaclaw.outcome.episodes import failure_signature
+from metaclaw.outcome.reading import (
+    CommandUse,
+    ToolKind,
+    bare_call_id,
+    command_uses,
+    is_edit,
+    read_result,
+)
+
+LEAST_COMMANDS: Final = 3
+_MOST_COMMANDS: Final = 12
+_LEAST_TELLING: Final = 2
+_MOST_ARGUMENTS: Final = 4
+_COMMAND_CHARS: Final = 300
+_RUNS_READ: Final = 40
+_WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")
+_VALUE: Final = re.compile(r"""[\w./:@+,%-]+|"[^"`$\\]*"|'[^']*'""")
+_OPTION: Final = re.compile(r"(--?[\w-]+=)(.*)", re.DOTALL)
+_OPERATOR: Final = re.compile(r"[;|&<>()]")
+_PLAIN: Final = re.compile(r"[a-z][a-z:_-]{0,30}")
+_LOOKS: Final = (CommandUse.LOOK, CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.ASK)
+_PAUSES: Final = frozenset(("sleep", "wait", "echo", "pwd", "true"))
+# Every agent does these after every task, without being told.
+_EVERYDAY: Final = frozenset(
+    f"git {name}"
+    for name in [
+        "add",
+        "commit",
+        "push",
+        "pull",
+        "fetch",
+        "checkout",
+        "switch",
+        "stash",
+        "merge",
+        "rebase",
+        "restore",
+    ]
+)
+
+Command = tuple[str, ...]
+"""The words of a command as they were written, with their quotation marks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """Commands as lines of a script, with `$1` and so on in the place of words that differed.
+    `heads` are their programs and subcommands. `arguments` say where each argument stands."""
+
+    lines: tuple[str, ...]
+    heads: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+    def script(self, name: str) -> str:
+        """The text of the script of this name."""
+        needed = len(self.arguments)
+        usage = " ".join([name, *(f"ARGUMENT{number}" for number in range(1, needed + 1))])
+        return "\n".join(
+            [
+                "#!/bin/sh",
+                *(f"# ${number}: {what}" for number, what in enumerate(self.arguments, 1)),
+                "set -e",
+                f'[ $# -eq {needed} ] || {{ echo "usage: {usage}" >&2; exit 2; }}',
+                *self.lines,
+                "",
+            ]
+        )
+
+
+def runs_of(messages: Sequence[Message]) -> list[tuple[Command, ...]]:
+    """The sequences of commands in a session that may be procedures."""
+    runs: list[list[Command]] = [[]]
+    calls: dict[str, ToolCall] = {}
+    shown = ""
+    for message in messages:
+        if message.role == Role.USER and any(isinstance(part, Text) for part in message.parts):
+            runs.append([])
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                calls[bare_call_id(part.id)] = part
+            elif isinstance(part, ToolResult) and (call := calls.get(bare_call_id(part.call_id))):
+                for command in _commands_that_worked(call, part):
+                    is_borrowed = len(command) > 1 and " ".join(command) in shown
+                    if command and not is_borrowed:
+                        runs[-1].append(command)
+                    else:
+                        runs.append([])
+                shown += f"\n{text_of(part.parts)}"
+    return [tuple(run) for run in runs if len(run) >= LEAST_COMMANDS][-_RUNS_READ:]
+
+
+def procedure_in(
+    session: Sequence[tuple[Command, ...]],
+    others: Sequence[Sequence[tuple[Command, ...]]],
+    least: int,
+) -> tuple[Procedure, tuple[int, ...]] | None:
+    """The longest sequence of a session that so many sessions have, itself included, with the
+    places of the `others`; None if there is none.
+    """
+    places: dict[tuple[Command, ...], dict[int, tuple[Command, ...]]] = {}
+    for number, runs in enumerate(others):
+        for shapes, window in _windows(runs):
+            places.setdefault(shapes, {}).setdefault(number, window)
+    for shapes, window in sorted(_windows(session), key=lambda found: -len(found[0])):
+        same = places.get(shapes, {})
+        if len(same) < least - 1:
+            continue
+        chosen = list(same)[: least - 1]
+        made = _procedure([window, *(same[number] for number in chosen)])
+        if made is not None:
+            return made, tuple(chosen)
+    return None
+
+
+def _commands_that_worked(call: ToolCall, result: ToolResult) -> Iterator[Command]:
+    """The commands of a call; an empty one where a script cannot take the call's place."""
+    run = read_result(result, call)
+    if run.kind is not ToolKind.SHELL:
+        if is_edit(call):
+            yield ()
+        return
+    has_failed = run.says_failed or run.exit_code not in (None, 0)
+    if has_failed or failure_signature(call, result):
+        return
+    text = run.command.strip()
+    if "\n" in text or len(text) > _COMMAND_CHARS or _WORD.sub("", text).strip():
+        yield ()
+        return
+    for command in _split(_WORD.findall(text)):
+        if not _only_looks(command):
+            yield command
+
+
+def _split(words: Sequence[str]) -> Iterator[Command]:
+    """The parts of `a && b && c`; anything more is one command."""
+    rest = [word for word in words if word != "&&"]
+    if words[:1] == ["cd"] or any(map(_is_operator, rest)):
+        yield (*words,) if words[:1] != ["cd"] else ("(", *words, ")")
+        return
+    part: list[str] = []
+    for word in (*words, "&&"):
+        if word != "&&":
+            part.append(word)
+        elif part:
+            yield tuple(part)
+            part = []
+
+
+def _is_operator(word: str) -> bool:
+    return _OPERATOR.search(re.sub(r"""\\.|"[^"]*"|'[^']*'""", "", word)) is not None
+
+
+def _only_looks(command: Command) -> bool:
+    uses = command_uses(" ".join(command))
+    return command[0] in _PAUSES or not uses or all(use in _LOOKS for use in uses)
+
+
+def _windows(
+    runs: Iterable[tuple[Command, ...]],
+) -> Iterator[tuple[tuple[Command, ...], tuple[Command, ...]]]:
+    """Every sequence of a session that is long enough, with its shape."""
+    for run in runs:
+        shapes = tuple(map(_shape, run))
+        for begin in range(len(run) - LEAST_COMMANDS + 1):
+            for end in range(begin + LEAST_COMMANDS, min(len(run), begin + _MOST_COMMANDS) + 1):
+                yield shapes[begin:end], run[begin:end]
+
+
+def _shape(command: Command) -> Command:
+    """The words without those that may be arguments of a script: paths, versions, quoted texts and
+    the like. Plain words are commands or options to the program, so that another word is another
+    procedure.
+    """
+    head = len(_head(command).split())
+    return (*command[:head], *map(_argument_shape, command[head:]))
+
+
+def _argument_shape(word: str) -> str:
+    if not _is_value(word):
+        return word
+    return _OPTION.sub(r"\1", word) if "=" in word else ""
+
+
+def _is_value(word: str) -> bool:
+    option = _OPTION.fullmatch(word)
+    if option is not None:
+        return _VALUE.fullmatch(option[2]) is not None
+    return not word.startswith("-") and not _is_plain(word) and _VALUE.fullmatch(word) is not None
+
+
+def _is_plain(word: str) -> bool:
+    return _PLAIN.fullmatch(word) is not None
+
+
+def _head(command: Command) -> str:
+    """The program with the plain words behind it: `make`, `git push`, `npm run build`."""
+    most = 3 if command[1:2] in (("run",), ("exec",), ("compose",)) else 2
+    return " ".join((command[0], *takewhile(_is_plain, command[1:most])))
+
+
+def _procedure(windows: Sequence[tuple[Command, ...]]) -> Procedure | None:
+    """One script for these sequences of the same shape; None if too little of them is the same, or
+    too little of it is worth a script.
+    """
+    heads = tuple(map(_head, windows[0]))
+    telling = {head for head in heads if not _is_everyday(head)}
+    if len(set(heads)) < LEAST_COMMANDS or len(telling) < _LEAST_TELLING:
+        return None
+    values: dict[tuple[str, ...], str] = {}
+    lines: list[str] = []
+    for head, *commands in zip(heads, *windows, strict=True):
+        line = []
+        for words in zip(*commands, strict=True):
+            if len(set(words)) == 1:
+                line.append(words[0])
+                continue
+            options = [_OPTION.fullmatch(word) for word in words]
+            found = [
+                option[2] if option else word for option, word in zip(options, words, strict=True)
+            ]
+            values.setdefault(tuple(found), f"a word of `{head}`")
+            number = list(values).index(tuple(found)) + 1
+            line.append(f'{options[0][1] if options[0] else ""}"${number}"')
+        lines.append(" ".join(line))
+    if len(values) > _MOST_ARGUMENTS:
+        return None
+    return Procedure(tuple(lines), heads, tuple(values.values()))
+
+
+def _is_everyday(head: str) -> bool:
+    uses = command_uses(head)
+    return head in _EVERYDAY or all(use in (CommandUse.TEST, CommandUse.CHECK) for use in uses)
