@@ -23,7 +23,7 @@ READY_S = 300.0
 _COMMAND_S = 180.0
 _POLL_S = 1.0
 _CALM_POLLS = 5
-_TO_READ = ("turns", "listening", "lessons", "evolutions")
+TO_READ = ("turns", "listening", "lessons", "evolutions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class Machine:
     threads: int = 0
     keep: Path | None = None
     """Homes are made here and stay; else they are temporary."""
+    is_embedded: bool = True
+    """The model is put into each home; else the configuration names its folder."""
 
 
 class CommandProgram(Program):
@@ -105,9 +107,10 @@ def running(
         home = (machine.keep or Path(place)) / name / "home"
         for skill, text in (skills or {}).items():
             folder = home / "skills" / skill
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / "SKILL.md").write_text(text, encoding="utf-8")
-        _put_model(machine.model, home / "models" / MODEL_ID)
+        if machine.is_embedded:
+            _put_model(machine.model, home / "models" / MODEL_ID)
         # As delivered: skills are found by words and, where the model for that is installed, by
         # meaning.
         env = {"METACLAW__SKILLS__RETRIEVAL": "auto"}
@@ -139,18 +142,22 @@ def _put_model(model: Path, place: Path) -> None:
     shutil.copytree(model, place, copy_function=link)
 
 
-def settle(program: Program, within_s: float) -> None:
-    """Wait until the program has read all chats, so that every turn may train that will."""
+def settle(program: Program, within_s: float, kinds: Sequence[str] = TO_READ) -> None:
+    """Wait until the program has read all chats, so that every turn may train that will. `kinds` of
+    work are waited for.
+    """
     calm, deadline = 0, time.monotonic() + within_s
     while calm < 2 and time.monotonic() < deadline:
         pending = program.get("/api/status")["learning"]["pending"] or {"turns": 1}
-        calm = 0 if any(pending.get(name) for name in _TO_READ) else calm + 1
+        calm = 0 if any(pending.get(name) for name in kinds) else calm + 1
         time.sleep(_POLL_S / 4)
 
 
-def wait_until_judged(program: Program, deadline: float, tell: Callable[..., None]) -> bool:
-    """Wait until something was trained and judged and the program rests; False where that takes
-    longer. Every change is told.
+def wait_until_judged(
+    program: Program, deadline: float, tell: Callable[..., None], known: int = 0
+) -> bool:
+    """Wait until there are more than the known versions, all judged, and the program rests; False
+    where that takes longer. Every change is told.
     """
     last, calm = "", 0
     while time.monotonic() < deadline:
@@ -159,7 +166,7 @@ def wait_until_judged(program: Program, deadline: float, tell: Callable[..., Non
         if told != last:
             tell("training", policy_version=policy["policy_version"], **training)
             last = told
-        is_judged = policy["versions"] and all(
+        is_judged = len(policy["versions"]) > known and all(
             one["state"] != "candidate" for one in policy["versions"]
         )
         calm = calm + 1 if str(training["state"]).startswith("waiting for turns") else 0

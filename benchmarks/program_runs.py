@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 import httpx
@@ -57,12 +58,15 @@ class RunLog:
 
 @dataclass(frozen=True, slots=True)
 class RunJob:
-    """A run to do: `go` does it."""
+    """A run to do: `go` does it. Runs with the same `file` append their records to it; without one,
+    a run has a file of its own, made anew.
+    """
 
     course: str
     condition: str
     seed: int
     go: Callable[[RunLog, Machine], None]
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +84,24 @@ def chats(
     program: Program,
     talks: Sequence[Sequence[tuple[str, str]]],
     at_once: int,
+    *,
+    is_over: bool = True,
     **options: object,
 ) -> list[ChatReply]:
     """The answer to each talk, a list of roles and texts. Every talk is a session of its own; some
-    are asked at once, as agents do. `options` are fields of the request.
+    are asked at once, as agents do. Sessions that are not over teach nothing. `options` are fields
+    of the request.
     """
 
     def ask(http: httpx.Client, talk: Sequence[tuple[str, str]]) -> ChatReply:
         messages = [{"role": role, "content": text} for role, text in talk]
-        headers = program.auth | {
-            "X-Session-Id": f"{log.name}-{next(log.sessions)}",
-            "X-Session-Done": "true",
-        }
+        headers = (
+            program.auth
+            | {
+                "X-Session-Id": f"{log.name}-{next(log.sessions)}",
+            }
+            | ({"X-Session-Done": "true"} if is_over else {})
+        )
         response = http.post(
             f"{program.url}/v1/chat/completions",
             json={"messages": messages, **options},
@@ -189,18 +199,29 @@ def add_run_options(parser: argparse.ArgumentParser, results: str) -> None:
     add_model_options(parser, results)
 
 
+def machine_of(given: argparse.Namespace) -> Machine:
+    """Where the runs take place; makes the model folder if it is missing."""
+    threads = given.threads if given.threads is not None else engine_threads(given.parallel)
+    return Machine(find_model(given.model, given.gguf), given.python, threads, given.keep)
+
+
 def run_all(given: argparse.Namespace, jobs: Sequence[RunJob]) -> int:
     """Do the runs, `--parallel` at once; 1 if one of them failed."""
-    given.out.mkdir(parents=True, exist_ok=True)
-    threads = given.threads if given.threads is not None else engine_threads(given.parallel)
-    machine = Machine(find_model(given.model, given.gguf), given.python, threads, given.keep)
-    with ThreadPoolExecutor(given.parallel) as pool:
-        return max(pool.map(partial(_run, given.out, machine), jobs))
+    machine = machine_of(given)
+    return run_jobs(given.out, given.parallel, [(job, machine) for job in jobs])
 
 
-def _run(out: Path, machine: Machine, job: RunJob) -> int:
-    path = out / f"{job.course}-{job.condition}-{job.seed}.jsonl"
-    path.unlink(missing_ok=True)
+def run_jobs(out: Path, parallel: int, jobs: Sequence[tuple[RunJob, Machine]]) -> int:
+    """Do each run on its machine, so many at once; 1 if one of them failed."""
+    out.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(parallel) as pool:
+        return max(pool.map(lambda job: _run(out, *job), jobs))
+
+
+def _run(out: Path, job: RunJob, machine: Machine) -> int:
+    path = out / f"{job.file or f'{job.course}-{job.condition}-{job.seed}'}.jsonl"
+    if not job.file:
+        path.unlink(missing_ok=True)
     log = RunLog(job.course, job.condition, job.seed, partial(_append, path))
     status, came_to = 0, "done in"
     try:
@@ -213,6 +234,9 @@ def _run(out: Path, machine: Machine, job: RunJob) -> int:
     return status
 
 
+_APPENDING: Final = Lock()
+
+
 def _append(path: Path, record: Mapping[str, object]) -> None:
-    with path.open("a", encoding="utf-8") as file:
+    with _APPENDING, path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")

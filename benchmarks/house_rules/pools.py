@@ -39,7 +39,8 @@ class Pool(Generic[Entity]):
         return self.train if split is Split.TRAIN else self.held_out
 
 
-def _cut(name: str, entities: Sequence[Entity]) -> Pool[Entity]:
+def cut(name: str, entities: Sequence[Entity]) -> Pool[Entity]:
+    """These entities in two parts, always the same ones."""
     shuffled = list(dict.fromkeys(entities))
     random.Random(f"{_CUT}, {name}").shuffle(shuffled)
     held_out = round(_HELD_OUT_SHARE * len(shuffled))
@@ -50,26 +51,26 @@ _WORDS: Final = tomllib.loads((Path(__file__).parent / "pools.toml").read_text(e
 
 
 def _words(name: str) -> Pool[str]:
-    return _cut(name, " ".join(_WORDS[name].split()).split(", "))
+    return cut(name, " ".join(_WORDS[name].split()).split(", "))
 
 
 TOPICS: Final = _words("topics")
 PEOPLE: Final = _words("people")
 COMPONENTS: Final = _words("components")
 FAULTS: Final = _words("faults")
-CODES: Final = _cut("codes", range(100, 1000))
+CODES: Final = cut("codes", range(100, 1000))
 SURNAMES: Final = _words("surnames")
 THINGS: Final = _words("things")
 CITIES: Final = _words("cities")
-TICKETS: Final = _cut("tickets", range(1, 2000))
-MINUTES: Final = _cut("minutes of a day", range(24 * 60))
-CENTS: Final = _cut("cents", range(101, 10_000))
-PHONES: Final = _cut("phones", random.Random(_CUT).sample(range(10_000_000, 100_000_000), 3000))
-PAIRS: Final = _cut(
+TICKETS: Final = cut("tickets", range(1, 2000))
+MINUTES: Final = cut("minutes of a day", range(24 * 60))
+CENTS: Final = cut("cents", range(101, 10_000))
+PHONES: Final = cut("phones", random.Random(_CUT).sample(range(10_000_000, 100_000_000), 3000))
+PAIRS: Final = cut(
     "pairs of numbers", [(one, two) for one in range(10, 90) for two in range(10, 90)]
 )
-LENGTHS: Final = _cut("lengths", range(11, 1000))
-DATES: Final = _cut("dates", [date(1990, 1, 1) + timedelta(days=day) for day in range(50 * 365)])
+LENGTHS: Final = cut("lengths", range(11, 1000))
+DATES: Final = cut("dates", [date(1990, 1, 1) + timedelta(days=day) for day in range(50 * 365)])
 EXTENSIONS: Final = ("pdf", "txt", "csv", "doc", "png", "xml", "html", "zip")
 """Too few to be cut; so are months, levels and single digits. Every question has an entity that is
 cut.

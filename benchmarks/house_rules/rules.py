@@ -5,6 +5,7 @@ The five *house* rules are taught together, by five skills in one home. Each *fa
 alone. Nothing may be tuned on the families of `Group.HELD_BACK`: no setting, prompt, reward or test
 of the program; they are there to find out what was tuned too far."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +13,6 @@ from textwrap import indent
 from typing import Final
 
 _PROGRAMS: Final = Path(__file__).parent / "programs"
-_GRADING: Final = "grading"
 
 
 class Group(StrEnum):
@@ -46,24 +46,30 @@ class Rule:
         """The source of the check: it reads the task, works out the right answer and grades what
         was said.
         """
-        parts = (self.name.replace("-", "_"), _GRADING)
-        return (
-            "\n\n".join(
-                (_PROGRAMS / f"{part}.py").read_text(encoding="utf-8").strip() for part in parts
-            )
-            + "\n"
-        )
+        return program_source(self.name.replace("-", "_"), "grading")
 
     @property
     def skill_file(self) -> str:
         """The text of its SKILL.md."""
-        examples = "\n".join(f"  - {asked!r}" for asked, _ in self.shows)
-        shown = "\n".join(f"{asked} -> {answer}" for asked, answer in self.shows)
-        return (
-            f"---\nname: {self.skill}\ndescription: {self.trigger}\nexamples:\n{examples}\ncheck:"
-            f" |\n  program: |\n{indent(self.program, '    ')}---\n\n{self.says}"
-            f" Examples:\n{shown}\n"
-        )
+        return skill_text(self.skill, self.trigger, self.says, self.shows, self.program)
+
+
+def program_source(*parts: str) -> str:
+    """The source of a check from these files of `programs`."""
+    texts = [(_PROGRAMS / f"{part}.py").read_text(encoding="utf-8").strip() for part in parts]
+    return "\n\n".join(texts) + "\n"
+
+
+def skill_text(
+    name: str, trigger: str, says: str, shows: Sequence[tuple[str, str]], program: str
+) -> str:
+    """A SKILL.md with worked examples and a check."""
+    examples = "\n".join(f"  - {asked!r}" for asked, _ in shows)
+    shown = "\n".join(f"{asked} -> {answer}" for asked, answer in shows)
+    return (
+        f"---\nname: {name}\ndescription: {trigger}\nexamples:\n{examples}\ncheck:"
+        f" |\n  program: |\n{indent(program, '    ')}---\n\n{says} Examples:\n{shown}\n"
+    )
 
 
 def _rule(name: str, group: Group, trigger: str, says: str, *shows: tuple[str, str]) -> Rule:

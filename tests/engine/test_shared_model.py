@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.random_models import FAMILY, write_member
 from benchmarks.scoring import load_llama
 from metaclaw.engine.attention import Span
 from metaclaw.engine.batch import Batch, DrawnToken, Job, Sampler, draw
@@ -15,7 +16,6 @@ from metaclaw.engine.device_draw import draw_together
 from metaclaw.engine.frames import SamplingOptions
 from metaclaw.engine.shared_model import SharedModel
 from metaclaw.errors import TrainingError
-from tests.engine.family import FAMILY, write_member
 from tests.engine.small import merge, write_adapter
 from tests.support.cases import each
 

@@ -203,6 +203,84 @@ async def test_what_a_person_took_back_does_not_come_back(new_learning: NewLearn
     assert learning.names == []
 
 
+async def test_new_failures_ask_about_a_lesson_that_was_taken_back(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    Rulebook(learning.library, learning.generations).undo()
+    learning.restart()
+    await session(learning, BARE, UV)
+    assert learning.of_standing(Standing.WAITING) == []
+    await session(learning, BARE, UV)
+    (waiting,) = learning.candidates.candidates(Standing.WAITING)
+    assert waiting.reason == "you took back a lesson about this failure"
+    for _ in range(5):
+        await session(learning, BARE, UV)
+    assert learning.of_standing(Standing.WAITING) == ["uv-tests"]
+    await learning.owner.decide(waiting.id, approved=False)
+    for _ in range(3):
+        await session(learning, BARE, UV)
+    assert (learning.names, learning.of_standing(Standing.WAITING)) == ([], [])
+
+
+async def go_on(talk: Talk, *ran: Ran) -> None:
+    """Commands in a session that does not end; the last result is not shown to a model yet."""
+    for command, result in ran:
+        await talk.answer(call("Bash", command=command))
+        talk.agent.give(result)
+    await talk.learning.lesson_loop.look()
+
+
+async def test_an_episode_counts_as_soon_as_the_next_request_shows_what_worked(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    await session(learning, BARE, UV)
+    talk = Talk(learning, SHOP)
+    talk.agent.hear("Fix the rounding.")
+    talk.segment = 0
+    await go_on(talk, BARE)
+    learning.clock.pass_by(minutes=1)
+    await go_on(talk, ("git status", "clean"), UV)
+    assert learning.names == []
+    learning.clock.pass_by(minutes=1)
+    await go_on(talk, ("ls", "a.py"))
+    assert learning.names == ["uv-tests"]
+    shown = [one.turn.id for one in talk.agent.turns]
+    assert {learning.role(turn) for turn in shown} == {"support"}
+    await talk.answer(Text("Done."))
+    await talk.end()
+    learning.clock.pass_by(minutes=1)
+    await learning.lesson_loop.look()
+    (use,) = learning.lesson_loop.uses()
+    assert use.count.before + use.count.since == 2
+    assert learning.evolver is not None
+    assert len(learning.evolver.asked) == 1
+
+
+async def test_an_episode_of_a_session_that_goes_on_counts_once_also_after_a_compaction(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    talk = Talk(learning, SHOP)
+    talk.agent.hear("Fix the rounding.")
+    talk.segment = 0
+    await go_on(talk, BARE, UV, ("ls", "a.py"))
+    learning.clock.pass_by(minutes=1)
+    await go_on(talk, ("ls", "a.py"))
+    del talk.agent.messages[:-2]
+    talk.agent.hear("go on")
+    await talk.answer(Text("Done."))
+    for _ in range(2):
+        await talk.end()
+        await learning.lesson_loop.look()
+    assert learning.names == []
+    await session(learning, BARE, UV)
+    assert learning.names == ["uv-tests"]
+
+
 async def test_a_lesson_that_a_person_puts_back_stays(new_learning: NewLearning) -> None:
     learning = await new_learning(min_failures=3, evolver=writes())
     for _ in range(2):

@@ -527,7 +527,8 @@ async def test_a_message_that_no_model_understood_is_read_by_another_or_after_a_
     meanings: dict[str, object] = {"tabs": {"items": [item("Indent with tabs")]}}
     learning.restart()
     await learning.listen()
-    assert learning.listening.facts["unread"] == 2
+    waiting: object = learning.listening.facts["unread"]
+    assert waiting == 2
     learning.listener = Speaker("world/other", Script(meanings))
     for _ in range(2):
         await learning.listen()
@@ -690,6 +691,53 @@ async def test_messages_that_waited_for_the_budget_are_read_together(
     assert rule(learning).source == turns[0]
     assert reader.purposes[asked_before:] == [Purpose.LISTEN, Purpose.CONFIRM]
     assert learning.listening.reading == 0
+
+
+async def test_a_rule_for_a_channel_is_for_the_one_it_names_or_the_one_it_was_said_on(
+    new_learning: NewLearning,
+) -> None:
+    def short(name: str | None) -> dict[str, object]:
+        text = f"Keep it short on {name or 'this one'}"
+        quote = "keep it short"
+        return {"items": [item(text, scope="channel", channel=name, quote=quote)]}
+
+    meanings: dict[str, object] = {
+        "in here": short(None),
+        "on Slack": short("Slack"),
+        "in MS Teams": short("MS Teams"),
+        "in Signal": short("Signal"),
+    }
+    slack, teams = (Scope("ada", channel=name) for name in ("slack", "msteams"))
+    reader = listener(meanings)
+    learning = await new_learning(listener=reader)
+    await said(learning, "hi", scope=teams)
+    await said(learning, "keep it short in here", scope=slack)
+    await said(learning, "on Slack keep it short", "in MS Teams keep it short", scope=slack)
+    await said(learning, "in Signal keep it short", scope=slack)
+    found = {one.body: one.channel for one in learning.library.view.skills}
+    assert found == {
+        "Keep it short on this one": "slack",
+        "Keep it short on Slack": "slack",
+        "Keep it short on MS Teams": "msteams",
+        "Keep it short on Signal": None,
+    }
+    assert "== The message (by slack)\n" in reader.asked[-2]
+
+
+async def test_a_rule_for_a_channel_is_an_exception_to_the_wider_rule(
+    new_learning: NewLearning,
+) -> None:
+    tables: dict[str, object] = {"items": [item("Answer in tables", quote="answer in tables")]}
+    plain = item(
+        "No tables", "replace", scope="channel", quote="no tables", targets=["answer-in-tables"]
+    )
+    learning = await new_learning(
+        listener=listener({"answer in tables": tables, "no tables": {"items": [plain]}})
+    )
+    await said(learning, "answer in tables, please, as a rule")
+    await said(learning, "no tables in here", scope=Scope("ada", channel="slack"))
+    assert set(learning.names) == {"answer-in-tables", "no-tables"}
+    assert learning.skill("no-tables").overrides == (SkillName("answer-in-tables"),)
 
 
 async def test_a_long_message_is_read_in_pieces(new_learning: NewLearning) -> None:

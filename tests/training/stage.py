@@ -18,7 +18,11 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.domain.turn import (
+    ATTEMPT,
+    EnforcedRule,
+    Enforcement,
     Exchange,
+    HoldEnd,
     Placement,
     Scope,
     Splice,
@@ -28,7 +32,7 @@ from metaclaw.domain.turn import (
     TurnEnd,
     TurnKind,
 )
-from metaclaw.domain.verdict import Outcome, Source, Verdict
+from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.models import Models
@@ -41,6 +45,7 @@ from metaclaw.store.turn_writer import TurnWriter
 from metaclaw.training.assembly import SlowLearning, configured_settings
 from metaclaw.training.extra_prompts import RehearsalSize
 from metaclaw.training.golden import golden_items
+from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.recipe import Recipe
 from metaclaw.upstream import PolicySlot
 from tests.learn.learning import NOON, Clock
@@ -211,6 +216,7 @@ class Stage:
     daily_tokens: int = 1 << 40
     max_tokens: int | None = None
     """The longest answer that the client allows."""
+    server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
         self.clock = Clock()
@@ -269,6 +275,7 @@ class Stage:
             windows=self.windows,
             open_window=self.windows.open,
             folder=self.folder / "policies",
+            server=self.server,
             settings=replace(
                 settings,
                 recipe=replace(settings.recipe, **{**RECIPE, **self.run}),
@@ -312,19 +319,76 @@ class Stage:
             self.verdicts.record_verdict(Verdict(turn.id, outcome, Source.CHECK, 0.0))
         return [turn.id for turn in turns]
 
-    def turn(self, speaker: Scope, skill: Skill) -> Turn:
+    def talk_corrected(self, count: int, correction: str, answer: str) -> list[TurnId]:
+        """So many turns that the policy answered so, and the person corrected."""
+        found = []
+        for _ in range(count):
+            first = self.turn(_OWNER, self.skill, answer)
+            asked = json.loads(first.exchange.request)["messages"]
+            said = [
+                {"role": "assistant", "content": answer},
+                {"role": "user", "content": correction},
+            ]
+            following = self.turn(_OWNER, self.skill, "Sorry.", [*asked, *said])
+            self.turn_writer.write([first, replace(following, session=first.session)])
+            self.verdicts.record_verdict(
+                Verdict(first.id, Outcome.FAIL, Source.DETECTOR, 0.9, fault=Fault.AGENT)
+            )
+            found.append(first.id)
+        return found
+
+    def talk_held(self, count: int, refused: str, accepted: str) -> list[TurnId]:
+        """So many turns in which a rule refused one answer and let another pass."""
+        turns = [
+            self._held(self.turn(_OWNER, self.skill, accepted), (refused, accepted))
+            for _ in range(count)
+        ]
+        self.turn_writer.write(turns)
+        for turn in turns:
+            self.verdicts.record_verdict(Verdict(turn.id, Outcome.PASS, Source.CHECK, 0.0))
+        return [turn.id for turn in turns]
+
+    def _held(self, turn: Turn, answers: tuple[str, str]) -> Turn:
+        attempts = tuple(
+            replace(
+                self.turn(_OWNER, self.skill, answer),
+                id=TurnId(f"{turn.id}-{number}"),
+                session=turn.session,
+                kind=TurnKind.SIDE,
+                kind_reason=ATTEMPT,
+                placements=(),
+            )
+            for number, answer in enumerate(answers)
+        )
+        rule = EnforcedRule(self.skill.name, 1, HoldEnd.COMPLIED, "broken")
+        return replace(turn, enforcement=Enforcement((rule,), attempts))
+
+    def drawing(self, draws: int) -> Drawing:
+        """How answers are drawn to look at a version."""
+        return Drawing(draws, 6, 1.0, 77)
+
+    def turn(
+        self,
+        speaker: Scope,
+        skill: Skill,
+        answer: str = "x",
+        messages: list[dict[str, str]] | None = None,
+    ) -> Turn:
         self.made += 1
         chance = random.Random(self.made)
         task = "".join(chance.choice("abcdefgh") for _ in range(8))
         block = render_block([skill], 4_000)
-        messages = [{"role": "system", "content": "Hi."}, {"role": "user", "content": task}]
+        messages = messages or [
+            {"role": "system", "content": "Hi."},
+            {"role": "user", "content": task},
+        ]
         options = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
         body = json.dumps({"model": "toy", "messages": messages, **options})
         at = body.index("Hi.") + 3
         said = {
             "choices": [
                 {
-                    "message": {"role": "assistant", "content": "x"},
+                    "message": {"role": "assistant", "content": answer},
                     "finish_reason": "stop",
                     "index": 0,
                 }
@@ -360,7 +424,9 @@ class Stage:
             ),
             finish=Finish.STOP,
             usage=None,
-            tokens=SampledTokens(encode(task + ":"), encode("x"), (-1.0,)),
+            tokens=SampledTokens(
+                encode(task + ":"), (*encode(answer), END), (-1.0,) * (len(answer) + 1)
+            ),
             times=Times(NOON, None, 0.1),
             placements=(Placement(b"", block.skills, block.text),),
         )
@@ -368,7 +434,7 @@ class Stage:
     async def share_with_stars(self, weights: Weights | None, draws: int = 400) -> float:
         """How often the policy follows the rule on prompts it never saw."""
         prompts = [encode(f"held-out{number}:") for number in range(20)]
-        drawing = Drawing(draws // 20, 6, 1.0, 77)
+        drawing = self.drawing(draws // 20)
         toy = ToyBackend(self.folder / "policies")
         groups = await (
             toy.sample_base(prompts, drawing)

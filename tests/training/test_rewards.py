@@ -4,8 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Text, Tool, ToolCall
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
@@ -14,16 +12,8 @@ from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.outcome import Judge
-from metaclaw.training.rewards import (
-    References,
-    Rewards,
-    edit_distance,
-    parts_of,
-    similarity,
-    wanted_answer,
-)
+from metaclaw.training.rewards import Rewards, parts_of
 from tests.learn.learning import FAILED, PASSED, Speaker
-from tests.support.cases import each
 
 pytestmark = pytest.mark.anyio
 DATES = Skill(
@@ -249,11 +239,10 @@ async def test_what_the_person_wanted_before_counts_more_than_checks() -> None:
     assert wanted.can_score(step())
 
 
-def test_a_turn_that_the_person_corrected_is_not_scored() -> None:
-    corrected = replace(
-        step(DATES), answer=(Text("1 May"),), said_after="No, that's wrong, it must be 2024-05-01."
-    )
+def test_a_corrected_turn_is_scored_by_the_answer_that_the_correction_states() -> None:
+    corrected = replace(step(DATES), answer=(Text("1 May"),), said_after="No, that's wrong.")
     assert not rewards(verdict=user(Outcome.FAIL)).can_score(corrected)
+    assert rewards(verdict=user(Outcome.FAIL), reference="2024-05-01").can_score(corrected)
 
 
 def test_an_answer_is_read_as_it_would_have_been_served() -> None:
@@ -295,114 +284,3 @@ async def test_an_answer_rule_says_nothing_of_an_answer_that_calls_a_tool() -> N
     assert await rewards(matching="date").score(
         step(SIGNED_RULE, tools=(READ,)), said(calling, "Bye")
     ) == [None, 0.0]
-
-
-def asked(
-    turn: str, task: str, answer: str = "", said_after: str | None = None, user: str | None = None
-) -> Step:
-    stamp = Stamp(1, 0, "", ())
-    said = (Text(answer),)
-    return Step(
-        TurnId(turn),
-        SessionId("s"),
-        Scope(user),
-        stamp,
-        "m",
-        task,
-        (),
-        (),
-        said,
-        TurnEnd.COMPLETED,
-        said_after=said_after,
-    )
-
-
-@each(
-    ("answer", "said", "wanted"),
-    [
-        ("March 7, 2051", "No, it must be 2051-03-07/nb", "2051-03-07/nb"),
-        ("March 7, 2051", "No, that's wrong. It should be 2051-03-07/nb.", "2051-03-07/nb"),
-        ("March 7, 2051", 'No, it should be "the seventh of March".', "the seventh of March"),
-        (
-            "The Cat sat on the mat",
-            "No, that's wrong, it should be The cat sat on the mat.",
-            "The cat sat on the mat",
-        ),
-        (
-            "def f(): return 1",
-            "No, that is wrong:\n```python\ndef f(): return 2\n```",
-            "def f(): return 2",
-        ),
-        ("March 7, 2051", "No, it must be in ISO format.", None),
-        ("March 7, 2051", "No, that's wrong.", None),
-        ("March 7, 2051", "Thanks! And now the 2051-03-08", None),
-        ("March 7, 2051", None, None),
-    ],
-)
-def test_a_correction_that_gives_the_answer_is_a_reference(
-    answer: str, said: str | None, wanted: str | None
-) -> None:
-    assert wanted_answer(asked("t", "When?", answer, said)) == wanted
-
-
-def references(*steps: Step) -> References:
-    by_turn = {step.turn: step for step in steps}
-    return References(
-        failures=lambda: list(reversed(by_turn)),
-        step=by_turn.get,
-        is_before=lambda one, other: one < other,
-        clock=lambda: 0.0,
-    )
-
-
-CORRECTED = asked("t1", "When is the party?", "March 7, 2051", "No, it must be 2051-03-07/nb")
-
-
-def test_later_turns_that_ask_the_same_have_the_reference() -> None:
-    found = references(CORRECTED, asked("t2", "Other?", "x", "No, it must be a-b"))
-
-    assert found.of(asked("t5", " when is the  party?")) == "2051-03-07/nb"
-    assert found.of(asked("t5", "When is the fair?")) is None
-
-
-def test_the_corrected_turn_earlier_ones_and_other_people_have_none() -> None:
-    found = references(CORRECTED)
-
-    assert found.of(CORRECTED) is None
-    assert found.of(asked("t0", "When is the party?")) is None
-    assert found.of(asked("t5", "When is the party?", user="somebody else")) is None
-
-
-def test_the_newest_correction_counts() -> None:
-    newer = replace(CORRECTED, turn=TurnId("t3"), said_after="No, it must be 2051-03-07/xx")
-
-    assert references(CORRECTED, newer).of(asked("t5", "When is the party?")) == "2051-03-07/xx"
-
-
-def slowly(one: str, two: str) -> int:
-    """Cell by cell."""
-    row = list(range(len(two) + 1))
-    for at, sign in enumerate(one, 1):
-        before, row = row, [at]
-        for place, other in enumerate(two, 1):
-            row.append(min(before[place] + 1, row[-1] + 1, before[place - 1] + (sign != other)))
-    return row[-1]
-
-
-@given(st.text("abc", max_size=90), st.text("abc", max_size=90))
-def test_the_distance_is_the_same_as_cell_by_cell(one: str, two: str) -> None:
-    assert edit_distance(one, two) == slowly(one, two)
-
-
-@each(
-    ("one", "two", "alike"),
-    [
-        ("", "", 1.0),
-        ("abc", "", 0.0),
-        ("", "abc", 0.0),
-        ("2051-03-07", "2051-03-07/nb", 10 / 13),
-        ("abc", "xyz", 0.0),
-    ],
-)
-def test_similarity_is_the_share_that_stays(one: str, two: str, alike: float) -> None:
-    assert similarity(one, two) == pytest.approx(alike)

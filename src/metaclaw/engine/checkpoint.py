@@ -76,6 +76,7 @@ class Shape:
     has_biases: bool = False
     has_head_norms: bool = False
     rope_scaling: RopeScaling | None = None
+    feed_width: int = 0
 
     @property
     def query_width(self) -> int:
@@ -125,6 +126,7 @@ def read_shape(folder: Path) -> Shape:
         has_biases=config["model_type"] == "qwen2",
         has_head_norms=config["model_type"] == "qwen3",
         rope_scaling=_rope_scaling(rope),
+        feed_width=_integer(config, "intermediate_size"),
     )
 
 

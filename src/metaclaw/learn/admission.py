@@ -27,7 +27,7 @@ from metaclaw.domain.candidate import (
 from metaclaw.domain.chat import Json, Message
 from metaclaw.domain.episode import Signature
 from metaclaw.domain.ids import SkillName, TurnId, new_id
-from metaclaw.domain.skill import LearnedFrom, Lesson, Skill, SkillState
+from metaclaw.domain.skill import LearnedFrom, Lesson, RetiredSkill, Skill, SkillState
 from metaclaw.domain.turn import Scope, Step
 from metaclaw.errors import SkillError
 from metaclaw.learn.store_rpc import AnyLibrary
@@ -76,12 +76,14 @@ _NUMBER: Final = re.compile(r"\b\d[\d.,]*")
 @dataclass(eq=False)
 class SafetyReview:
     """A `DraftCheck` of the gate. `step` reads a turn that taught a proposal, `session` the
-    conversation that ended with it, with only the person's own words."""
+    conversation that ended with it, with only the person's own words; `retired` lists what is no
+    longer in force."""
 
     step: Callable[[TurnId], Step | None]
     library: AnyLibrary
     redactor: Redactor
     session: Callable[[TurnId], tuple[Step, tuple[Message, ...]] | None] = lambda turn: None
+    retired: Callable[[], Sequence[RetiredSkill]] = tuple
 
     def __call__(self, proposal: Proposal) -> Sequence[Objection]:
         """The objections to a proposal. Blocks: it reads every turn that taught the proposal."""
@@ -124,7 +126,8 @@ class SafetyReview:
         episodes = [
             episode
             for messages in sessions.values()
-            for episode in episodes_of(messages)
+            for is_ended in (False, True)
+            for episode in episodes_of(messages, is_ended=is_ended)
             if any(self._signature(one) in lesson.signatures for one in episode.signatures)
         ]
         review = review_lesson(lesson.body, episodes)
@@ -133,6 +136,10 @@ class SafetyReview:
         if review.ruling is not LessonRuling.IN_FORCE:
             waits = review.ruling is LessonRuling.ASK
             objections.append(Objection(review.reason, waits=waits))
+        if any(
+            is_by_person(one) and _are_of_one_failure(one.skill, lesson) for one in self.retired()
+        ):
+            objections.append(Objection("you took back a lesson about this failure", waits=True))
         return objections
 
     def _signature(self, signature: Signature) -> str:
@@ -148,6 +155,19 @@ class SafetyReview:
         scopes = frozenset((skill.scope,)) if skill.scope else frozenset()
         hits = index.search(f"{skill.trigger}\n{skill.body}", _NEAR, scopes)
         return [hit.skill for hit in hits if hit.skill.name not in (skill.name, *proposal.replaces)]
+
+
+def is_by_person(retired: RetiredSkill) -> bool:
+    """Whether a person took it out of force; the program says why it did (`CandidateAdmission`)."""
+    return not retired.reason.startswith(f"retired {retired.skill.name}: ")
+
+
+def _are_of_one_failure(one: Skill, other: Lesson) -> bool:
+    return (
+        isinstance(one, Lesson)
+        and (one.scope, one.workspace) == (other.scope, other.workspace)
+        and not set(one.signatures).isdisjoint(other.signatures)
+    )
 
 
 def _said_before(proposal: Proposal, before: Sequence[Skill]) -> frozenset[str]:

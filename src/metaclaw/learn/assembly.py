@@ -137,8 +137,7 @@ class Learning:
         self.generations = SqlGenerations(database, self._clock.now)
         self.steps = StepBuilder(words)
         self.budget = budget or Budget(config, stores.spending)
-        timeout_s = max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s)
-        self.models = models or Models(providers, timeout_s, self.budget)
+        self.models = models or Models(providers, self.budget)
         self.redactor = Redactor(
             KnownSecrets.collect(os.environ, Path.home(), config)
             if config.privacy.redact
@@ -151,7 +150,13 @@ class Learning:
         self.rule_judge = RuleJudge(self.judge_for, self._may_judge, self.redact)
         self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
-        review = SafetyReview(self.recorded.step, library, self.redactor, self.recorded.session_of)
+        review = SafetyReview(
+            self.recorded.step,
+            library,
+            self.redactor,
+            self.recorded.session_of,
+            self.generations.retired,
+        )
         self.admission = CandidateAdmission(
             gate=Gate(GateMode(config.skills.gate), [review]),
             library=library,
@@ -277,6 +282,7 @@ class Learning:
             teams=self._teams,
             checks=self.checks,
             on_failure=self.wake_fast_loop,
+            has_channel=self.reader.has_channel,
             now=self._clock.now,
         )
         return Listening(

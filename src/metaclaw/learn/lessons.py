@@ -1,14 +1,14 @@
 """The lesson loop: calls that fail in one way in several sessions become one line for the next ones.
 
-A session is read once it has ended: its failed calls with what worked instead (`episodes_of`), and
-the calls that a lesson spared. A failure that came in `least` sessions of one person in one project
+A session is read while it goes on, and once it has ended: its failed calls with what worked instead
+(`episodes_of`), and the calls that a lesson spared. A failure that came in `least` sessions of one person in one project
 is shown to the evolver, whose line is reviewed and published. A lesson that does not help is
 retired by the counts alone. Nothing is run, and no reward is asked for."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from anyio.to_thread import run_sync
@@ -20,12 +20,12 @@ from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Lesson, Skill
 from metaclaw.domain.training import RoleKind
-from metaclaw.domain.turn import Scope, Step
+from metaclaw.domain.turn import Scope, Step, TurnKind
 from metaclaw.errors import MetaClawError, StoreError
-from metaclaw.learn.admission import CandidateAdmission, claim_turns
+from metaclaw.learn.admission import CandidateAdmission, claim_turns, is_by_person
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
-from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
+from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import episodes_of, spared
 from metaclaw.skills import LessonCase, LessonWriter, Occurrence, Teams, applying, asks_the_same
 from metaclaw.store import (
@@ -45,6 +45,8 @@ LESSON_ATTEMPT: Final = "lesson"
 """The kind of an attempt of this loop."""
 _POLL_S: Final = 1.0
 _SESSIONS_AT_ONCE: Final = 64
+_TURNS_AT_ONCE: Final = 256
+_OPEN_EVERY: Final = timedelta(seconds=20)
 _MOST_SHOWN: Final = 3
 _MOST_WAITING: Final = 200
 ASLEEP: Final = "no session needed it for 60 days"
@@ -73,6 +75,9 @@ class LessonLoop:
         self._guard = RetryGuard("lessons", self.attempt_log)
         self._is_looking = True
         self._is_first = True  # failures may be due from before the start
+        self._reached: int | None = None
+        self._due: dict[SessionId, datetime] = {}
+        self._read_at: dict[SessionId, datetime] = {}
 
     @property
     def pending(self) -> int:
@@ -90,10 +95,13 @@ class LessonLoop:
             await self.wakeup.wait(_POLL_S)
 
     async def look(self) -> None:
-        """Read the sessions that ended, and have a lesson written for each failure that is due."""
+        """Read the sessions that ended or went on, and have a lesson written for each failure that
+        is due.
+        """
         self._is_looking = True
         try:
             has_read = await self._read_sessions()
+            has_read = await self._read_open() or has_read
             if not has_read and not self._is_first:
                 return
             self._is_first = False
@@ -120,20 +128,50 @@ class LessonLoop:
             await run_sync(self.cursors.move_cursor, LESSONS_CURSOR, session.seq)
         return bool(ended)
 
-    def _record(self, session: SessionId) -> None:
+    async def _read_open(self) -> bool:
+        """Record the failures of sessions that went on, each at most three times a minute; whether
+        one has a new failure.
+        """
+        if self._reached is None:  # of earlier turns, those that the outcome loop has not read
+            self._reached = await run_sync(self.cursors.cursor, TURNS_CURSOR)
+        rows = await run_sync(self.reader.turns_after, self._reached, _TURNS_AT_ONCE)
+        now = self.now()
+        for row in rows:
+            self._reached = row.seq
+            if row.kind is TurnKind.MAIN and row.session not in self._due:
+                read_at = self._read_at.get(row.session)
+                self._due[row.session] = now if read_at is None else read_at + _OPEN_EVERY
+        self._read_at = {one: at for one, at in self._read_at.items() if now - at < _OPEN_EVERY}
+        has_new = False
+        for session in [one for one, at in self._due.items() if at <= now]:
+            del self._due[session]
+            self._read_at[session] = now
+            async with self._guard.attempt(session) as may:
+                has_new = (may and await run_sync(self._record, session)) or has_new
+        return has_new
+
+    def _record(self, session: SessionId) -> bool:
+        """Record the failures of a session; whether one of them is new. Blocks."""
         read = self._read(session)
         if read is None or read[0].is_subagent:
-            return
+            return False
         step, messages = read
-        failed = {name for one in episodes_of(messages) for name in self._signatures(one)}
+        row = self.reader.session(session)
+        is_ended = row is None or row.ended_at is not None
+        found = episodes_of(messages, is_ended=is_ended)
+        before = self.episodes.failed_in(session)
+        failed = {name for one in found for name in self._signatures(one)} | before
+        is_new = failed != before
+        if not is_ended and not is_new:
+            return False  # what it was spared is counted when it has ended
         known = {
             one
             for lesson in self._lessons(step.scope)
             if failed.isdisjoint(lesson.signatures)
             for one in lesson.signatures
         }
-        avoided = spared(messages, known)
-        self.episodes.record(session, step.scope, self.now(), failed, avoided)
+        self.episodes.record(session, step.scope, self.now(), failed, spared(messages, known))
+        return is_new
 
     def _signatures(self, episode: Episode) -> tuple[str, ...]:
         """The signatures as they are stored: an error line may hold a secret."""
@@ -202,10 +240,11 @@ class LessonLoop:
         )
 
     def _is_known(self, failure: RecurringFailure) -> bool:
-        """Whether a lesson about this failure is in force, was taken out of it, waits for a person,
-        or is still to be decided about, after the program was killed in between.
+        """Whether a lesson about this failure is in force, did not help, waits for a person, or is
+        still to be decided about, after the program was killed in between. Of one that a person
+        took back, new failures may speak again (`taken_back`).
         """
-        gone = [one.skill for one in self.generations.retired()]
+        gone = [one.skill for one in self.generations.retired() if not is_by_person(one)]
         waiting = [
             one.proposal.skill
             for standing in (Standing.DRAFT, Standing.WAITING)
@@ -250,8 +289,11 @@ class LessonLoop:
 
     def _episode(self, messages: Sequence[Message], signature: str) -> Episode | None:
         """The last episode of this signature."""
-        found = [one for one in episodes_of(messages) if signature in self._signatures(one)]
-        return found[-1] if found else None
+        for is_ended in (False, True):
+            found = episodes_of(messages, is_ended=is_ended)
+            if mine := [one for one in found if signature in self._signatures(one)]:
+                return mine[-1]
+        return None
 
     def _turns(self, session: SessionId) -> tuple[list[TurnId], list[TurnId]]:
         """The main turns of a session, and those that are not support yet; none if one of them has

@@ -23,6 +23,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.front_matter import UNKNOWN_PROJECT
 from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import Authorship, Fact, LearnedFrom, Rule, Skill, SkillKind
+from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce, claim_turns
@@ -98,7 +99,7 @@ class _Doubt:
 @dataclass(eq=False, kw_only=True)
 class RuleWriter:
     """Applies what was read from a person's message. `on_failure` is called when a correction gave
-    a turn its verdict."""
+    a turn its verdict. `has_channel` says whether a person ever used a channel, and blocks."""
 
     library: AnyLibrary
     candidates: SqlCandidates
@@ -108,6 +109,7 @@ class RuleWriter:
     teams: Teams
     checks: RuleChecks
     on_failure: Callable[[], None] = lambda: None
+    has_channel: Callable[[Scope], bool] = lambda scope: False
     now: Callable[[], datetime] = utc_now
 
     def __post_init__(self) -> None:
@@ -307,7 +309,7 @@ class RuleWriter:
         name = None if opinion.relation is Relation.NEW else opinion.target
         target = self._in_scope(spoken).get(SkillName(name)) if name else None
         if target is not None and target not in own:
-            is_wider = rule.workspace is not None and target.workspace is None
+            is_wider = _is_wider(target, rule)
             is_kept = target.enforce is not None or not self._is_own(target, spoken)
             if opinion.relation is Relation.SAME and (is_wider or is_kept):
                 return None
@@ -316,9 +318,9 @@ class RuleWriter:
                 return _Lesson("asked", rule, (target,), question=reason, quote=quote)
             if self._is_own(target, spoken):
                 own = (*own, target)
-        wider = [one for one in own if rule.workspace is not None and one.workspace is None]
+        wider = [one for one in own if _is_wider(one, rule)]
         if wider:
-            # It is an exception for one project: the wider rule holds elsewhere.
+            # It is an exception for one project or channel: the wider rule holds elsewhere.
             rule = replace(rule, overrides=tuple(one.name for one in wider))
             own = tuple(one for one in own if one not in wider)
         return _Lesson("replaced" if own else "noted", rule, own, quote=quote)
@@ -407,12 +409,23 @@ class RuleWriter:
             author=Authorship.INSTRUCTION,
             applies_always=is_always,
             workspace=workspace if is_for_project else None,
+            channel=self._channel(spoken, item),
             is_project_unknown=is_for_project and workspace is None,
             expires=item.expires,
             examples=tuple(examples),
             source=spoken.turn,
             asks_to_hold=not is_fact and is_emphatic(f"{item.text}\n{item.quote}"),
         )
+
+    def _channel(self, spoken: SpokenMessage, item: RuleItem) -> str | None:
+        """The channel that an item is for: the one that it names, if the person uses it, else the
+        one by which it was said. A name that is no channel only belongs to the situation."""
+        if item.scope is not ItemScope.CHANNEL:
+            return None
+        if item.channel in (None, spoken.scope.channel):
+            return spoken.scope.channel
+        is_used = self.has_channel(replace(spoken.scope, channel=item.channel))
+        return item.channel if is_used else None
 
     async def _publish(
         self, spoken: SpokenMessage, lesson: _Lesson, turns: Sequence[TurnId], written_by: str
@@ -463,6 +476,8 @@ class RuleWriter:
             "source": written_by,
             "replaces": [str(name) for name in names if put is not None],
         }
+        if shown.channel is not None:
+            data["channel"] = shown.channel
         if put is not None and put.is_project_unknown:
             data["project"] = UNKNOWN_PROJECT
         if candidate is not None:
@@ -548,6 +563,12 @@ class RuleWriter:
             return
         if stands:
             self.on_failure()
+
+
+def _is_wider(one: Skill, rule: Rule) -> bool:
+    """Whether a rule holds beyond the project or the channel of another one."""
+    pairs = ((one.workspace, rule.workspace), (one.channel, rule.channel))
+    return any(mine is None and theirs is not None for mine, theirs in pairs)
 
 
 def _says(lesson: _Lesson, rule: Rule) -> bool:

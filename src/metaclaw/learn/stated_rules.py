@@ -27,7 +27,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import SkillKind
-from metaclaw.domain.turn import Scope, Step
+from metaclaw.domain.turn import Scope, Step, channel_name
 from metaclaw.errors import JudgeError
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.privacy import own_words
@@ -181,7 +181,8 @@ _ITEM: Final[dict[str, Json]] = {
     "speaker": {"enum": ["person", "other", "unsure"]},
     "when": _TEXT,
     "examples": _TEXTS,
-    "scope": {"enum": ["everywhere", "project", "conversation"]},
+    "scope": {"enum": ["everywhere", "project", "channel", "conversation"]},
+    "channel": OPTIONAL_TEXT,
     "targets": _TEXTS,
     "expires": OPTIONAL_TEXT,
 }
@@ -199,7 +200,8 @@ kind: rule (how to work or answer) or fact (to be remembered).
 text: one short sentence in the person's language, with every condition and negation.
 quote: the words of the message that say so, copied exactly. speaker: who wants it: person, other or unsure.
 when: "always", or the situation in a few words. examples: 3 to 6 requests of such a person for which it matters.
-scope: everywhere; project (limited to this project or repository); conversation (only for now).
+scope: everywhere; project (limited to this project or repository); channel (limited to one way of reaching the agent, such as \
+Slack or mail; channel: its name, null for this one); conversation (only for now).
 expires: the last day, YYYY-MM-DD, where they name one.
 correction: null, or what was wrong with the answer and what was wanted. What is wanted next time, too, is also an item.
 Examples:
@@ -222,6 +224,7 @@ class ItemChange(StrEnum):
 class ItemScope(StrEnum):
     EVERYWHERE = "everywhere"
     PROJECT = "project"
+    CHANNEL = "channel"
     CONVERSATION = "conversation"
 
 
@@ -236,7 +239,8 @@ class Speaker(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RuleItem:
     """A rule or fact that a person stated, changed or withdrew, as the model read it; not yet
-    checked against the message. `quote` are the words of the message that say so.
+    checked against the message. `quote` are the words of the message that say so; `channel` is the
+    channel that it names, if its scope is one.
     """
 
     op: ItemChange
@@ -249,6 +253,7 @@ class RuleItem:
     expires: date | None = None
     quote: str = ""
     speaker: Speaker = Speaker.PERSON
+    channel: str | None = None
 
     @property
     def states_rule(self) -> bool:
@@ -268,16 +273,22 @@ class ReadMessage:
 
 
 def build_request(
-    message: str, pasted: str, answers: str, rules: Sequence[tuple[str, str]], today: date
+    message: str,
+    pasted: str,
+    answers: str,
+    rules: Sequence[tuple[str, str]],
+    today: date,
+    channel: str | None = None,
 ) -> ChatRequest:
     """The request to read a message. All texts must be redacted; `rules` are names and texts, the
-    most likely first. The last ones are left out if they do not fit."""
+    most likely first. The last ones are left out if they do not fit. `channel` is the one by which
+    the message came."""
     task = _TASK.replace("{today}", f"{today:%A}, {today.isoformat()}")
     sections = {
         "Rules in force": rule_lines(rules, _RULES_BYTES),
         "What it answers": shorten(answers, _EXCHANGE_CHARS) or "(nothing)",
         "Pasted in the message": pasted or "(nothing)",
-        "The message": message,
+        f"The message{f' (by {channel})' if channel else ''}": message,
     }
     return question(task, sections, SCHEMA, _MAX_ANSWER_TOKENS)
 
@@ -352,6 +363,7 @@ def _item(value: dict[str, object], today: date) -> RuleItem | None:
         _day(value.get("expires"), today),
         one_line(value.get("quote"), MESSAGE_CHARS),
         _named(Speaker.PERSON, value.get("speaker")),
+        channel_name(one_line(value.get("channel"), 64)),
     )
 
 

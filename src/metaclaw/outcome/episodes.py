@@ -3,7 +3,6 @@
 Failures with one signature are the same failure, whatever the task was called. A signature names
 the tool, the head of its command and the class of error; names, paths and numbers are masked."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -111,8 +110,11 @@ class _Ran:
     is_doubtful: bool
 
 
-def episodes_of(messages: Sequence[Message]) -> list[Episode]:
-    """The episodes of a conversation, in their order. A message of the person ends a task."""
+def episodes_of(messages: Sequence[Message], *, is_ended: bool = True) -> list[Episode]:
+    """The episodes of a conversation, in their order. A message of the person ends a task. Where
+    the last task may go on, only a call of the same purpose completes one of its episodes: no later
+    call can take its place.
+    """
     found: list[Episode] = []
     done: list[_Ran] = []
     begin, said = 0, ""
@@ -122,7 +124,7 @@ def episodes_of(messages: Sequence[Message]) -> list[Episode]:
             begin, said = len(done), one
         else:
             done.append(one)
-    found.extend(_in_task(done, begin, said))
+    found.extend(_in_task(done, begin, said, is_ended=is_ended))
     return found
 
 
@@ -217,10 +219,7 @@ def _names_of(text: str) -> str:
 
 
 def _values(call: ToolCall) -> list[str]:
-    try:
-        return list(_strings_in(json.loads(call.arguments)))
-    except (ValueError, RecursionError):
-        return [call.arguments]
+    return list(_strings_in(call.fields)) if call.fields else [call.arguments]
 
 
 def _strings_in(value: Json) -> Iterator[str]:
@@ -359,7 +358,9 @@ def _error_class(text: str, line: str, operands: Iterable[str]) -> str:
     return masked(line).lower()
 
 
-def _in_task(done: Sequence[_Ran], begin: int, said: str) -> Iterable[Episode]:
+def _in_task(
+    done: Sequence[_Ran], begin: int, said: str, *, is_ended: bool = True
+) -> Iterable[Episode]:
     """The episodes of one task: the calls from `begin` on, asked for by the words in `said`."""
     at = begin
     while at < len(done):
@@ -367,7 +368,7 @@ def _in_task(done: Sequence[_Ran], begin: int, said: str) -> Iterable[Episode]:
         if first.signature is None:
             at += 1
             continue
-        fixed = _fix(done, at)
+        fixed = _fix(done, at, is_ended=is_ended)
         remedy = None if fixed is None else _remedy(done, at, fixed)
         if fixed is not None and remedy is not None:
             later = [one for one in done[at + 1 : fixed] if _is_same_purpose(first, one)]
@@ -387,10 +388,10 @@ def _in_task(done: Sequence[_Ran], begin: int, said: str) -> Iterable[Episode]:
         at = at + 1 if fixed is None else fixed
 
 
-def _fix(done: Sequence[_Ran], at: int) -> int | None:
-    """The position of the first later call that worked and shares words with the failed one, or
-    else of the first of the same tool that does more than look. None if files were edited first:
-    then the edit was the repair."""
+def _fix(done: Sequence[_Ran], at: int, *, is_ended: bool) -> int | None:
+    """The position of the first later call that worked and shares words with the failed one, or,
+    once the task has ended, of the first of the same tool that does more than look. None if files
+    were edited first: then the edit was the repair."""
     first, other = done[at], None
     is_editing = first.run.kind is ToolKind.EDIT
     for later in range(at + 1, len(done)):
@@ -405,7 +406,7 @@ def _fix(done: Sequence[_Ran], at: int) -> int | None:
         if is_editing or _is_same_purpose(first, one):
             return later
         other = later if other is None else other
-    return None if first.is_outside else other
+    return other if is_ended and not first.is_outside else None
 
 
 def _may_be_fix(first: _Ran, one: _Ran) -> bool:

@@ -107,6 +107,8 @@ class Providers:
         """The providers that may answer a request of this wire for this model, in the order they
         are tried.
         """
+        self.is_embedded = lru_cache(256)(self._is_embedded)
+        """Whether the first candidate is the embedded model."""
 
     def _destination(self, provider: Provider) -> Destination:
         if self._policy.leads and self.has_versions(provider.name):
@@ -152,8 +154,7 @@ class Providers:
         """Whether the first candidate answers with the policy's weights."""
         return any(self.has_versions(one.name) for one in self.candidates(wire, model)[:1])
 
-    def is_embedded(self, wire: Wire, model: str) -> bool:
-        """Whether the first candidate is the embedded model."""
+    def _is_embedded(self, wire: Wire, model: str) -> bool:
         return not all(is_http(self._named[one.name]) for one in self.candidates(wire, model)[:1])
 
     def takes_tools(self, wire: Wire, model: str) -> bool:

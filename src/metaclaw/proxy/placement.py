@@ -47,7 +47,6 @@ from metaclaw.domain.turn import (
     apply_splices,
     listed_names,
 )
-from metaclaw.outcome import failure_signature
 from metaclaw.proxy.http.body import messages_of
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Due, NoReminders, Reminders
@@ -175,7 +174,7 @@ class Placer:
         origin: Origin,
         nearness: Nearness | None = None,
         *,
-        query: str = "",
+        query: str | None = None,
     ) -> Placed:
         """Choose stamp and placements of this request from the current library. `nearness` says how
         near each skill is to the task in meaning; only the first request of a segment needs it.
@@ -193,7 +192,7 @@ class Placer:
                 view,
                 before,
                 version,
-                query or self.query(incoming, origin),
+                self.query(incoming, origin) if query is None else query,
                 nearness,
             )
         if self.enabled:
@@ -386,6 +385,8 @@ class Placer:
         lessons = view.lessons(origin.scope, self.teams, self.today())
         if not lessons:
             return adopted
+        from metaclaw.outcome import failure_signature  # not needed until there are lessons
+
         extras = adopted.extras
         behind = {one.call_id: one.skills for one in extras if one.call_id is not None}
         for call, result in new_results(incoming.wire, messages_of(incoming.wire, incoming.json)):
@@ -643,7 +644,7 @@ MOST_SEARCHED: Final = 20_000
 memory.
 """
 
-_LONG_NUMBER: Final = re.compile(r"\d{4,}")
+_LONG_NUMBER: Final = re.compile("[0-9]{4,}")
 
 
 class Search(Protocol):

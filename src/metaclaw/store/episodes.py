@@ -67,6 +67,13 @@ class LessonUse:
 
 
 class SqlEpisodes(Queries):
+    def failed_in(self, session: SessionId) -> set[str]:
+        """The failures that were recorded of a session."""
+        query = select(episodes.c.signature).where(
+            episodes.c.session == session, episodes.c.outcome == FAILED
+        )
+        return set(self._database.records("reading failures", query, str))
+
     @writes
     def record(
         self,
@@ -76,14 +83,13 @@ class SqlEpisodes(Queries):
         failed: Collection[str],
         avoided: Collection[str],
     ) -> None:
-        """Record the signatures of a session that ended, in the place of those that were recorded
-        when it ended before.
+        """Record the signatures of a session. Each failure counts once, when it was first seen; what
+        the session was spared is what it is spared now.
         """
         with self._database.writing("recording failures") as connection:
             mine = episodes.c.session == session
-            shown = select(episodes.c.signature).where(mine, episodes.c.is_shown)
-            were_shown = set(connection.scalars(shown))
-            connection.execute(delete(episodes).where(mine))
+            connection.execute(delete(episodes).where(mine, episodes.c.outcome == AVOIDED))
+            known = set(connection.scalars(select(episodes.c.signature).where(mine)))
             rows = [
                 {
                     "session": session,
@@ -92,10 +98,11 @@ class SqlEpisodes(Queries):
                     "signature": signature,
                     "outcome": outcome,
                     "at_us": at,
-                    "is_shown": signature in were_shown,
+                    "is_shown": False,
                 }
                 for outcome, found in ((FAILED, failed), (AVOIDED, avoided))
                 for signature in found
+                if signature not in known
             ]
             # The session may have been forgotten meanwhile.
             if rows and present(connection, sessions.c.id, {session}):

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.training import RoleKind, TurnRole, TurnStanding
-from metaclaw.domain.turn import ATTEMPT, Exchange, SessionTrace, Splice, Turn, TurnKind
+from metaclaw.domain.turn import ATTEMPT, Exchange, Scope, SessionTrace, Splice, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
 from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of
@@ -37,6 +37,7 @@ from metaclaw.store.rows import (
     TurnRow,
     event_of,
     placement_of,
+    record,
     scope_of,
     session_of,
     tokens_of,
@@ -255,6 +256,17 @@ class LedgerReader(Queries):
             "reading the time of the last turn", query, lambda row: row.received_us
         )
 
+    def has_channel(self, scope: Scope) -> bool:
+        """Whether this person ever reached an agent by this channel."""
+        query = (
+            select(turns.c.seq)
+            .where(
+                turns.c.channel == scope.channel, turns.c.user_id.is_not_distinct_from(scope.user)
+            )
+            .limit(1)
+        )
+        return bool(self._database.rows("looking for a channel", query))
+
     def role_of(self, turn: TurnId) -> TurnRole | None:
         """The role of a turn, or None if it has none."""
         standing = self.standing_of(turn)
@@ -352,16 +364,8 @@ def _counts_of(column: ColumnElement[str]) -> Select[str, int]:
 
 
 def _trace(row: ResultRow) -> SessionTrace:
-    return SessionTrace(
-        session=SessionId(row.id),
-        key=row.key,
-        agent=row.agent,
-        scope=scope_of(row),
-        head=row.head,
-        segment=row.segment,
-        last_turn=TurnId(row.turn),
-        last_at=row.last_us,
-    )
+    seen = {"session": row.id, "last_turn": row.turn, "last_at": row.last_us}
+    return record(SessionTrace, row, scope=scope_of(row), **seen)
 
 
 def _whole_turn(connection: Connection, row: ResultRow) -> Turn:

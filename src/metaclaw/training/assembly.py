@@ -15,28 +15,35 @@ from anyio.to_thread import run_sync
 
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.chat import ChatRequest, Json
+from metaclaw.domain.compliance import Compliance, measured_hash
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import LoopState
-from metaclaw.domain.training import Adam
+from metaclaw.domain.training import Adam, RoleKind
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn import Learning, Supervisor, TokenRoom, UnplayableError, sent_request
+from metaclaw.learn import Learning, Supervisor, TokenRoom
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
-from metaclaw.skills import Budgets, SkillLibrary
-from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
+from metaclaw.skills import CORRECTION_READ, Budgets, SkillLibrary
+from metaclaw.store import Database, SqlBatches, SqlCompliance, SqlPolicies, SqlTeams
 from metaclaw.training.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.training.checkpoints import split_golden
+from metaclaw.training.curriculum import is_held_out
 from metaclaw.training.derived_prompts import Examples, HintPrompts, Variations
 from metaclaw.training.extra_prompts import RehearsalSize
 from metaclaw.training.gate import GateThresholds
 from metaclaw.training.golden import GoldenItem, GoldenThresholds, golden_items
+from metaclaw.training.habits import HabitTest
+from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.live import LiveThresholds
 from metaclaw.training.loop import LoopThresholds, SlowLoop, Starvation
 from metaclaw.training.progress import Phase
 from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.training.recipe import JudgingBudget, Recipe
-from metaclaw.training.rewards import References, Rewards
+from metaclaw.training.references import Correction, References, correction_of
+from metaclaw.training.replay import UnplayableError, sent_request
+from metaclaw.training.rewards import Rewards
 from metaclaw.training.serving_versions import BY_A_PERSON, Versions
 from metaclaw.training.training_turns import NOTHING_SCORES, Clocks, QueryTurns
 from metaclaw.training.version_watch import VersionWatch
@@ -47,6 +54,7 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 5.0
 _TIDY_EVERY: Final = 120
 _STOP_WITHIN_S: Final = 15.0
+_MOST_CORRECTIONS: Final = 1_000
 
 
 def _random_seed() -> int:
@@ -126,6 +134,7 @@ class SlowLearning:
         open_window: Callable[[str], None],
         folder: Path,
         settings: TrainingSettings | None = None,
+        server: RolloutServer | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -137,10 +146,12 @@ class SlowLearning:
         self._windows = windows
         self._open_window = open_window
         self._folder = folder
+        self._server = server
         self.settings = settings or configured_settings(policy, backend, tokeniser)
         self.policies, self.batches = SqlPolicies(database), SqlBatches(database)
-        self._teams = SqlTeams(database)
-        self._reference = self._references().of
+        self._teams, self._compliance = SqlTeams(database), SqlCompliance(database)
+        self._known = self._references()
+        self._reference = self._known.of
         self.rewards = self._make_rewards()
         self.turns = self._make_turns()
         self.versions = Versions(
@@ -183,6 +194,7 @@ class SlowLearning:
             clocks=lambda: Clocks(self._library.view.generation, self._slot.serving.version),
             hint=hints.of if self.settings.recipe.hindsight else lambda turn, step: None,
             can_score=self.rewards.can_score,
+            references=lambda: self._known.count,
         )
 
     def _make_loop(self) -> SlowLoop:
@@ -205,15 +217,20 @@ class SlowLearning:
             rules=ProofThresholds(self.settings.gate, recipe.max_tokens, recipe.temperature),
         )
         budgets = Budgets.configured(self._config.skills)
-        absorption = AbsorptionTest(
-            backend=self._backend,
-            rewards=self.rewards,
-            prompts=SkillPrompts(
-                learning.reader, self._tokeniser, learning.generations.at, budgets
-            ),
-            windows=self._windows,
-            max_tokens=recipe.max_tokens,
-            temperature=recipe.temperature,
+        prompts = SkillPrompts(learning.reader, self._tokeniser, learning.generations.at, budgets)
+        absorption, habits = (
+            test(
+                backend=self._backend,
+                rewards=self.rewards,
+                prompts=prompts,
+                windows=self._windows,
+                max_tokens=recipe.max_tokens,
+                temperature=recipe.temperature,
+            )
+            for test in (
+                AbsorptionTest,
+                partial(HabitTest, rules=lambda: self._library.view.skills),
+            )
         )
         return SlowLoop(
             turns=self.turns,
@@ -226,6 +243,8 @@ class SlowLearning:
             judging=JudgingBudget(self._judging_room, self.rewards.needs_judge),
             proof=proof,
             absorption=absorption,
+            habits=habits,
+            broken_share=self._broken_share,
             folder=self._folder,
             base=base,
             examples=Examples(
@@ -244,6 +263,7 @@ class SlowLearning:
             tell=lambda text: self._learning.announce("notice", {"text": text}),
             draw_seed=self.settings.draw_seed,
             retry_s=self.settings.retry_s,
+            server=self._server,
         )
 
     def begin(self, supervisor: Supervisor) -> None:
@@ -350,6 +370,7 @@ class SlowLearning:
         told = (
             self.slow.trouble,
             self.slow.notice,
+            None if self.slow.tally is None else self.slow.tally.notice,
             self._starvation.warning(self.slow.state),
             self.watch.notice,
         )
@@ -377,17 +398,37 @@ class SlowLearning:
             return None
 
     def _references(self) -> References:
-        learning = self._learning
+        learning, share = self._learning, self._policy.held_out_share
 
-        def is_before(one: TurnId, other: TurnId) -> bool:
-            earlier, later = learning.reader.turn(one), learning.reader.turn(other)
-            return earlier is not None and later is not None and earlier.seq < later.seq
+        def correction(turn: TurnId) -> tuple[Step, Correction] | None:
+            step, verdict = learning.recorded.step(turn), learning.verdicts.verdict_of(turn)
+            if step is None or verdict is None:
+                return None
+            is_read = any(signal.detector == CORRECTION_READ for signal in verdict.signals)
+            found = correction_of(step, (verdict.comment or "") if is_read else None)
+            return None if found is None else (step, found)
+
+        def is_support(turn: TurnId) -> bool:
+            role = learning.reader.role_of(turn)
+            return role is not None and role.kind is RoleKind.SUPPORT
 
         return References(
-            failures=lambda: learning.verdicts.recent(Outcome.FAIL),
-            step=learning.recorded.step,
-            is_before=is_before,
+            failures=lambda: learning.verdicts.recent(Outcome.FAIL, _MOST_CORRECTIONS),
+            correction=correction,
+            is_support=is_support,
+            is_held_out=lambda turn: is_held_out(turn, share),
         )
+
+    def _broken_share(self, name: SkillName) -> float:
+        """The share of checked turns in which a rule was broken; 0 for skills and unknown rules.
+        Blocks.
+        """
+        rule = self._skill(name)
+        if rule is None or rule.kind is not SkillKind.RULE:
+            return 0.0
+        counted = self._compliance.totals({name: measured_hash(rule)})[name]
+        total = sum(counted.values(), Compliance())
+        return total.broken / total.checked if total.checked else 0.0
 
     def _is_same(self, name: SkillName, generation: int) -> bool:
         """Whether a skill says now what it said in a generation."""

@@ -7,8 +7,7 @@ was asked and without the line itself, and the example's answer. Only examples t
 check confirms are used.
 
 **Hints.** The hint is the text of the rules and skills that stood in the turn's prompt, put near
-the question, or the answer that the person wanted to an earlier turn that asked the same; never
-what they said about this turn's own answer. Answers that are better with the hint are taught
+the question, and the answer that the person wanted, if they said it. Answers that are better with the hint are taught
 without it.
 
 **Variations.** Where a check can score the answers, a request is also asked with other numbers and
@@ -29,12 +28,12 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import Step, Turn
 from metaclaw.errors import EngineError, WireError
-from metaclaw.learn import UnplayableError, sent_request
 from metaclaw.ports import Tokeniser
 from metaclaw.training.advantages import ScoredGroup, TrainingData
 from metaclaw.training.extra_prompts import VariationKind, vary
 from metaclaw.training.imitation import LEAST_GAIN, Demonstration, imitate_hinted, with_hint
 from metaclaw.training.records import FULL_REWARD, StepRecord
+from metaclaw.training.replay import UnplayableError, sent_request
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.training_turns import TrainingTurn
 from metaclaw.wires import plain
@@ -171,7 +170,7 @@ class HintPrompts:
         skills = [skill for name in step.stamp.skills if (skill := self.skill(name)) is not None]
         texts = [skill.body.strip() for skill in skills]
         if (wanted := self.reference(step)) is not None:
-            texts.append(f"The answer that was wanted to this before: {wanted}")
+            texts.append(f"The answer that is wanted: {wanted}")
         return "\n".join(texts)[:_MOST_HINT_CHARS]
 
 

@@ -4,14 +4,9 @@ else by the judge.
 A reward lies between 0 and 1 and is None where nothing can score the answer. An answer that has no
 end, says nothing or repeats itself is worth 0, whatever a check finds in it.
 
-What the person wanted is read from their correction, for later turns that ask the same. A
-correction holds a reference answer where it gives the answer itself ("No, it must be
-2051-03-07/nb", or the corrected text), not where it only says what is wrong."""
+What the person wanted is read from their corrections (`references`)."""
 
 import logging
-import re
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,6 +28,7 @@ from metaclaw.learn import always_match, concerns, conversation_of, in_words, is
 from metaclaw.outcome import Judge
 from metaclaw.skills import CheckKind, check_of, examine_many, kind_of
 from metaclaw.training.degeneration import is_degenerate
+from metaclaw.training.references import similarity
 from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
@@ -46,26 +42,6 @@ _SEEN: Final = (Source.DETECTOR, Source.USER)
 themselves.
 """
 _NOT_CONCERNED: Final = Finding(Outcome.UNKNOWN, "the rule is not about such an answer")
-_LOOK_EVERY_S: Final = 10.0
-_MOST_CHARS: Final = 2_000
-_FENCED: Final = re.compile(
-    r"^[ \t]*(```|~~~)[^\n`]*\n(?P<text>.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE
-)
-_SAID: Final = re.compile(
-    r"\b(?:(?:must|should|has to|ought to|needs to) (?:be|read|say|have been)|(?:the"
-    r" )?(?:right|correct) (?:answer|one|version)"
-    r" (?:is|was|would be)|I (?:wanted|meant|want)|muss|sollte|richtig"
-    r" (?:ist|wäre))\s*:?\s+(?P<text>\S.*)\Z",
-    re.IGNORECASE | re.DOTALL,
-)
-_QUOTED: Final = re.compile(r"[\"“„'`‘](?P<text>[^\"”“'`’]+)[\"”“'`’][.!]?\Z", re.DOTALL)
-_TRAILING: Final = re.compile(
-    r"[.!]?\s*(?:heißen|sein|lauten|please|bitte|,? not .*)?[.!]?\s*\Z", re.IGNORECASE | re.DOTALL
-)
-_EXACT: Final = re.compile(r"(?=\S*[\d/_:.@#+=-])\S{2,}")
-_ALIKE: Final = 0.5
-_VERSION_ALIKE: Final = 0.6
-_Key = tuple[str, str, str]
 
 
 def _no_verdict(turn: TurnId) -> Verdict | None:
@@ -83,8 +59,8 @@ class Rewards:
     judge.
 
     `judge_for` is the judge of turns that a model made, or None where there is none; `verdict` is
-    the verdict that stands on a recorded turn; `reference` is the answer that the person wanted to
-    an earlier turn that asked the same. Each may block."""
+    the verdict that stands on a recorded turn; `reference` is the answer that the person wanted.
+    Each may block."""
 
     judge_for: Callable[[str], Judge | None]
     skill: Callable[[SkillName], Skill | None]
@@ -96,13 +72,15 @@ class Rewards:
 
     def can_score(self, step: Step) -> bool:
         """Whether anything can say what answers to this turn are worth. A turn that the person
-        corrected is not scored: what the correction teaches is used on later turns. Asks no model;
-        blocks."""
-        if is_corrected(step):
-            return False
-        if self._checks(step) or self.judge_for(step.model) is not None:
+        corrected is scored only if the correction states the answer: it outranks checks and judge.
+        Asks no model; blocks."""
+        if self.reference(step) is not None:
             return True
-        return self._recorded(step) is not None or self.reference(step) is not None
+        return not is_corrected(step) and (
+            bool(self._checks(step))
+            or self.judge_for(step.model) is not None
+            or self._recorded(step) is not None
+        )
 
     def needs_judge(self, step: Step) -> bool:
         """Whether answers to this turn cost calls of the judge. Blocks."""
@@ -140,6 +118,24 @@ class Rewards:
         if found is None:
             found = await self._by_votes(step, texts)
         return _of_each(answers, found)
+
+    def breaks(self, rule: Skill, step: Step, answers: Sequence[Rollout]) -> list[bool | None]:
+        """Whether each answer breaks a rule by the rule's check; None if the rule is not about it.
+        Blocks.
+        """
+        check = _readable(rule)
+        if check is None or not self.matches(rule, step.task, step.scope):
+            return [None] * len(answers)
+        parts = [parts_of(answer.text, step.tools) for answer in answers]
+        found = examine_many(
+            check, parts, _CHECK_LIMIT_S, conversation=conversation_of(step), is_strict=True
+        )
+        return [
+            one.outcome is Outcome.FAIL
+            if concerns(check, answer) and one.outcome is not Outcome.UNKNOWN
+            else None
+            for one, answer in zip(found, parts, strict=True)
+        ]
 
     async def score_by_judge(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
         """The share of the judge's votes for each answer; None where there is no judge."""
@@ -370,122 +366,3 @@ def _readable(skill: Skill) -> Check | None:
     except SkillError as error:
         log.warning("check_unreadable skill=%s reason=%s", skill.name, error)
         return None
-
-
-def wanted_answer(step: Step) -> str | None:
-    """The answer that the person wanted, where their correction gives it."""
-    said = (step.said_after or "").strip()
-    if not said or len(said) > _MOST_CHARS or not is_corrected(step):
-        return None
-    answer = in_words(step.answer, ()).strip()
-    fenced = _FENCED.search(said)
-    if fenced is not None:
-        return _other(fenced["text"].strip(), answer, _VERSION_ALIKE)
-    told = _SAID.search(said)
-    if told is None:
-        return _other(said, answer, _VERSION_ALIKE)
-    quoted = _QUOTED.fullmatch(told["text"].strip())
-    if quoted is not None:
-        return quoted["text"].strip() or None
-    text = _TRAILING.sub("", told["text"], count=1).strip()
-    # "it must be in ISO format" says how, not what.
-    return text if _EXACT.fullmatch(text) else _other(text, answer, _ALIKE)
-
-
-@dataclass(eq=False, kw_only=True)
-class References:
-    """What was wanted, by what was asked and by whom. Reads the failures that are on record;
-    blocks.
-    """
-
-    failures: Callable[[], Sequence[TurnId]]
-    step: Callable[[TurnId], Step | None]
-    is_before: Callable[[TurnId, TurnId], bool]
-    clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-        self._looked_at = -_LOOK_EVERY_S
-        self._known: dict[TurnId, tuple[_Key, str] | None] = {}
-
-    def of(self, step: Step) -> str | None:
-        """The answer that the same person wanted when they asked the same before; the newest where
-        there are several.
-        """
-        with self._lock:
-            self._look()
-            mine = _key(step)
-            found = [
-                (turn, known[1])
-                for turn, known in self._known.items()
-                if known is not None and known[0] == mine
-            ]
-        return next(
-            (text for turn, text in found if turn != step.turn and self.is_before(turn, step.turn)),
-            None,
-        )
-
-    def _look(self) -> None:
-        if self.clock() - self._looked_at < _LOOK_EVERY_S:
-            return
-        self._looked_at = self.clock()
-        self._known = {
-            turn: self._known[turn] if turn in self._known else self._read(turn)
-            for turn in self.failures()
-        }
-
-    def _read(self, turn: TurnId) -> "tuple[_Key, str] | None":
-        step = self.step(turn)
-        wanted = None if step is None else wanted_answer(step)
-        return None if step is None or wanted is None else (_key(step), wanted)
-
-
-def _key(step: Step) -> _Key:
-    return step.scope.user or "", step.scope.workspace or "", " ".join(step.task.casefold().split())
-
-
-def _other(text: str, answer: str, least: float) -> str | None:
-    """A text that is another version of the answer."""
-    return (
-        text
-        if text and text != answer and similarity(text[:_MOST_CHARS], answer[:_MOST_CHARS]) >= least
-        else None
-    )
-
-
-def similarity(one: str, two: str) -> float:
-    """From 0, nothing in common, to 1, equal: one minus the edit distance over the length of the
-    longer text.
-    """
-    longer = max(len(one), len(two))
-    return 1.0 - edit_distance(one, two) / longer if longer else 1.0
-
-
-def edit_distance(one: str, two: str) -> int:
-    """The Levenshtein distance, by Myers' bit-parallel algorithm in Hyyrö's form.
-
-    A column of the table of distances is two integers: bit i of `rises` is set where the distance
-    grows by one from row i to row i + 1, bit i of `falls` where it shrinks. Each character of `two`
-    moves the whole column on by a few operations on them."""
-    if not one or not two:
-        return len(one) + len(two)
-    rows_of: dict[str, int] = {}
-    for row, sign in enumerate(one):
-        rows_of[sign] = rows_of.get(sign, 0) | (1 << row)
-    mask = (1 << len(one)) - 1
-    last_row = 1 << (len(one) - 1)
-    rises, falls, distance = mask, 0, len(one)
-    for sign in two:
-        same = rows_of.get(sign, 0)
-        level = same | falls | (((same & rises) + rises) ^ rises)
-        right_rises = falls | ~(level | rises) & mask
-        right_falls = rises & level
-        if right_rises & last_row:
-            distance += 1
-        elif right_falls & last_row:
-            distance -= 1
-        right_rises = (right_rises << 1 | 1) & mask
-        right_falls = right_falls << 1 & mask
-        rises = right_falls | ~(level | right_rises) & mask
-        falls = right_rises & level
-    return distance

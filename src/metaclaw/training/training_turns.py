@@ -13,9 +13,11 @@ from metaclaw.domain.skill import combined_hash
 from metaclaw.domain.training import Rejection
 from metaclaw.domain.turn import Step, Turn
 from metaclaw.errors import WireError
-from metaclaw.learn import RecordedSteps, UnplayableError, sent_request
+from metaclaw.learn import RecordedSteps
 from metaclaw.store import LedgerReader, SqlBatches, TrainingBatch
 from metaclaw.training.curriculum import is_held_out
+from metaclaw.training.held_calls import RecordedAnswer, preference_of
+from metaclaw.training.replay import UnplayableError, sent_request
 
 _MOST_COUNTED: Final = 2_000
 NOTHING_SCORES: Final = "nothing can score its answers (no check, no judge, no verdict)"
@@ -53,7 +55,7 @@ class TrainingTurn:
     scored.
 
     `hinted` is the same prompt with a hint in it, where there is one. `max_tokens` is the longest
-    answer the client asked for, where it said."""
+    answer the client asked for, where it said. `preference` are a refused and an accepted answer."""
 
     id: TurnId
     prompt: tuple[int, ...]
@@ -61,6 +63,7 @@ class TrainingTurn:
     key: str
     hinted: tuple[int, ...] | None = None
     max_tokens: int | None = None
+    preference: tuple[RecordedAnswer, ...] = ()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -76,9 +79,11 @@ class QueryTurns:
     clocks: Callable[[], Clocks]
     hint: Callable[[Turn, Step], tuple[int, ...] | None]
     can_score: Callable[[Step], bool]
+    references: Callable[[], int] = lambda: 0
+    """How many reference answers are known: with another, more turns may be scored."""
 
     def __post_init__(self) -> None:
-        self._scorable: tuple[int, dict[TurnId, bool]] = -1, {}
+        self._scorable: tuple[tuple[int, int], dict[TurnId, bool]] = (-1, 0), {}
         self._outdated: tuple[int, int, bool] | None = None
 
     def is_held_out(self, turn: TurnId) -> bool:
@@ -195,9 +200,13 @@ class QueryTurns:
         )
 
     def _is_scorable(self, turn: TurnId, clocks: Clocks) -> bool:
-        """Whether answers to a turn can be scored; remembered until rules or skills change."""
-        if self._scorable[0] != clocks.generation:
-            self._scorable = clocks.generation, {}
+        """Whether answers to a turn can be scored; remembered until rules, skills or what is known of
+        wanted answers change."""
+        known_by = clocks.generation, self.references()
+        if self._scorable[0] != known_by:
+            is_same = self._scorable[0][0] == clocks.generation
+            kept = {one: True for one, can in self._scorable[1].items() if can and is_same}
+            self._scorable = known_by, kept
         known = self._scorable[1]
         if turn not in known:
             step = self.recorded.step(turn)
@@ -217,6 +226,7 @@ class QueryTurns:
             key,
             self.hint(recorded.turn, step),
             _max_tokens(recorded.turn),
+            preference_of(recorded.turn),
         )
 
 

@@ -59,7 +59,7 @@ _SHARE_BITS: Final = 32
 precision.
 """
 _LARGEST_SHARE: Final = 1.0 - 2.0**-_SHARE_BITS
-_PRODUCTS: Final = ("query_key_value", "attention_out", "gate_up", "down")
+PRODUCTS: Final = ("query_key_value", "attention_out", "gate_up", "down")
 _STRIDE: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -208,7 +208,7 @@ class Stack:
         self._multiply_by(name, held)
 
     def _multiply_by(self, name: str, held: Tensor) -> None:
-        if name == self._head or name.endswith(_PRODUCTS):
+        if name == self._head or name.endswith(PRODUCTS):
             bias = self._held.get(f"{name}.bias")
             self._products[name] = (
                 make_linear(held, bias)
@@ -253,7 +253,8 @@ def rotate_halves(heads: Tensor, rotations: Tensor) -> Tensor:
     halves.
     """
     cosines, sines = rotations.unbind(-2)
-    swapped = heads.roll(heads.shape[-1] // 2, -1)
+    one, two = heads.chunk(2, -1)
+    swapped = torch.cat((two, one), -1)
     return torch.mul(heads, cosines).addcmul_(swapped, sines)
 
 

@@ -25,6 +25,7 @@ from metaclaw.engine.training.attention import (
     choose_kernel,
     rotary_angles,
 )
+from metaclaw.engine.training.decode import PRODUCTS
 from metaclaw.engine.training.lora import (
     BUNDLES,
     Adapter,
@@ -85,7 +86,7 @@ def _logits(rows: Tensor, head: Tensor) -> Tensor:
 @dataclass(frozen=True, slots=True)
 class _Frozen:
     """A layer of the base: norms in the dtype of the run, and the weights of each bundle as one
-    matrix in single precision.
+    matrix, as exact as in the files.
     """
 
     attention_norm: Tensor
@@ -149,11 +150,15 @@ class TrainedModel:
     def _cast(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, self.dtype)
 
+    def _exact(self, tensor: Tensor) -> Tensor:
+        # On a GPU a weight is stored as in the files, since memory is short. On a CPU merging is
+        # faster in single precision.
+        is_half = self.device.type == "cuda" and tensor.itemsize < torch.float32.itemsize
+        return tensor.to(self.device, tensor.dtype if is_half else torch.float32)
+
     def _frozen(self, tensors: Mapping[str, Tensor], prefix: str) -> _Frozen:
         weights = [
-            torch.cat(
-                [tensors[f"{prefix}{end}.weight"].to(self.device, torch.float32) for end in bundle]
-            )
+            torch.cat([self._exact(tensors[f"{prefix}{end}.weight"]) for end in bundle])
             for bundle in BUNDLES
         ]
         attention_norm, mlp_norm = (
@@ -223,6 +228,23 @@ class TrainedModel:
                     working.bundle.modules, torch.split(working.weight, sizes), strict=True
                 ):
                     named[f"{module}.weight"] = weight
+        return named
+
+    def fused(self) -> dict[str, Tensor]:
+        """The merged weights as a `Stack` with `is_fused` takes them. They change with every
+        refresh.
+        """
+        named = {"embedding": self.embedding, "norm": self._norm}
+        if self.head is not self.embedding:
+            named["head"] = self.head
+        for number, (base, layer) in enumerate(zip(self._base, self._layers, strict=True)):
+            more = {
+                "attention_norm": base.attention_norm,
+                "mlp_norm": base.mlp_norm,
+                "head_norms": base.head_norms,
+                "query_key_value.bias": base.bias,
+            } | {name: working.weight for name, working in zip(PRODUCTS, layer, strict=True)}
+            named |= {f"{number}.{name}": one for name, one in more.items() if one is not None}
         return named
 
     def hidden(self, packed: Packed, *, is_base: bool = False, recomputes: bool = False) -> Tensor:

@@ -25,7 +25,7 @@ from metaclaw.domain.training import (
     Rollout,
     StepStats,
 )
-from metaclaw.engine.checkpoint import read_shape, read_tensors
+from metaclaw.engine.checkpoint import Shape, map_tensors, read_shape
 from metaclaw.engine.training.forward import TrainedModel, drawn_logprobs
 from metaclaw.engine.training.lora import (
     Adapter,
@@ -61,12 +61,12 @@ _MEMORY_ERRORS: Final = (
 )
 _MOST_CHARS: Final = 240
 _ROWS_AT_ONCE: Final = {"cpu": 2048, "cuda": 65_536}
-"""Rows of one pass. More rows are not faster on a CPU, and a row takes about a megabyte until its
-backward pass.
-"""
-_ROWS_KEPT: Final = {"cpu": 4096, "cuda": 98_304}
-"""A sequence with more rows runs each layer twice instead of saving everything for the backward
-pass.
+"""Rows of one pass. More rows are not faster on a CPU."""
+_ROWS_SHARE: Final = 0.4
+"""The share of a GPU's memory for what the rows of one pass save for the backward pass."""
+_KEPT_FACTOR: Final = {"cpu": 2.0, "cuda": 1.5}
+"""A sequence with so many times the rows of one pass runs each layer twice instead of saving
+everything for the backward pass.
 """
 
 
@@ -129,7 +129,8 @@ class Learner:
     """A frozen model, a LoRA adapter for all its projections, and an optimiser for the adapter.
 
     `device` is "cpu", "cuda" or a certain GPU; `dtype` is used for all products; `threads` sets
-    torch's threads, unless it is None. The adapter has single precision. A method that raises
+    torch's threads, unless it is None; `tensors` are the weights, if they are not in the folder.
+    The adapter has single precision. A method that raises
     TrainingError changes nothing."""
 
     def __init__(
@@ -141,6 +142,7 @@ class Learner:
         device: str = "cpu",
         dtype: str = "float32",
         threads: int | None = None,
+        tensors: Mapping[str, Tensor] | None = None,
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
@@ -149,7 +151,7 @@ class Learner:
         self._work = WorkShare(self._release)
         self.shape = read_shape(folder)
         self.context, self.vocabulary = self.shape.positions, self.shape.vocabulary
-        tensors = read_tensors(folder, torch.float32)
+        tensors = tensors or map_tensors(folder)
         own = Parameters(projection_shapes(tensors), rank, 2.0 * rank, self._device)
         own.adopt(fresh_adapter(own.shapes, own.rank, own.alpha, seed))
         self._parameters = own
@@ -158,6 +160,7 @@ class Learner:
         """An adapter of a higher rank than this learner's: it can draw and score, but not be
         trained.
         """
+        self._rows = _rows_at_once(self.shape, self._device)
         self._rollouts: Rollouts | None = None
         self._is_stale = False
         self._adamw = AdamW(own.values)
@@ -171,25 +174,29 @@ class Learner:
 
     def _sampler(self) -> Rollouts:
         if self._rollouts is None:
+            # On a GPU the decoder uses the trainer's merged weights, which take no second place.
+            is_fused = self._device.type != "cpu"
             self._rollouts = Rollouts(
                 self.shape,
-                self._model.tensors(),
+                self._model.fused() if is_fused else self._model.tensors(),
                 device=str(self._device),
                 dtype=self._model.dtype,
                 decode=_decoder(self._folder),
                 share=self._work.share,
+                is_fused=is_fused,
             )
-        elif self._is_stale:
+        elif self._is_stale and self._device.type == "cpu":
             self._rollouts.replace(self._model.tensors())
         self._is_stale = False
         return self._rollouts
 
     def _portions(self, pairs: Pairs) -> list[list[int]]:
-        return portions(pairs, self._limit(_ROWS_AT_ONCE))
+        return portions(pairs, self._work.of(self._rows))
 
     def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> Tensor:
         packed = pack(pairs, self._device)
-        recomputes = len(packed.ids) > self._limit(_ROWS_KEPT)
+        kept = int(_KEPT_FACTOR["cpu" if self._device.type == "cpu" else "cuda"] * self._rows)
+        recomputes = len(packed.ids) > self._work.of(kept)
         rows_D = self._model.hidden(packed, is_base=is_base, recomputes=recomputes)
         return drawn_logprobs(rows_D, packed.targets_D, self._model.head)
 
@@ -274,10 +281,6 @@ class Learner:
             self._device, non_blocking=True
         )
 
-    def _limit(self, limits: Mapping[str, int]) -> int:
-        """The limit for this kind of device, smaller after memory ran out."""
-        return self._work.of(limits["cpu" if self._device.type == "cpu" else "cuda"])
-
     def apply(self, adam: Adam, normaliser: float) -> StepStats:
         """Make one step of AdamW with the accumulated gradient divided by `normaliser`, and set the
         gradient to zero.
@@ -360,6 +363,18 @@ class Learner:
                 f"an adapter of rank {self._guest.rank} cannot be trained by a learner of rank"
                 f" {self._parameters.rank}"
             )
+
+
+def _rows_at_once(shape: Shape, device: torch.device) -> int:
+    """The rows of one pass: on a GPU as many as its memory has room for."""
+    if device.type == "cpu":
+        return _ROWS_AT_ONCE["cpu"]
+    values = 4 * shape.width + 3 * shape.query_width + 3 * shape.kv_width + 3 * shape.feed_width
+    bytes_per_row = shape.layers * values * torch.bfloat16.itemsize
+    free, whole = torch.cuda.mem_get_info(device)
+    # The other half of what is free is for drawing.
+    memory = min(_ROWS_SHARE * whole, free / 2)
+    return max(1024, min(_ROWS_AT_ONCE["cuda"], int(memory / bytes_per_row)))
 
 
 def _decoder(folder: Path) -> Callable[[Sequence[int]], str]:

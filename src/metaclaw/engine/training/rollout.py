@@ -45,7 +45,8 @@ def as_rollout(
 
 
 class Rollouts:
-    """Draws rollouts from full (merged) weights, given by their Hugging Face names.
+    """Draws rollouts from full (merged) weights, given by their Hugging Face names; with `is_fused`
+    as a `Stack` takes them.
 
     On a CPU finished rollouts leave the batch; elsewhere shapes are static, and with `graphs` each
     step is one recorded CUDA graph. `static` chooses between the two where both work; `share`
@@ -62,8 +63,9 @@ class Rollouts:
         graphs: bool = True,
         static: bool | None = None,
         share: float = 1.0,
+        is_fused: bool = False,
     ) -> None:
-        self._stack = Stack(shape, tensors, device, dtype)
+        self._stack = Stack(shape, tensors, device, dtype, is_fused=is_fused)
         self._decode = decode
         is_static = torch.device(device).type != "cpu" if static is None else static
         self._decoder = (

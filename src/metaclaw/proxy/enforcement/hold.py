@@ -136,7 +136,7 @@ class Hold:
             if tools.is_own(call.name):
                 found[place], skill = tools.answer(call)
                 if skill is not None:
-                    self._builder.skills_read.append(skill)
+                    self._builder.skills_read += (skill,)
         return found
 
     async def _judge(
@@ -215,6 +215,9 @@ class Hold:
         tail = await reply.finish(attempts, text, final, has_calls=end is not HoldEnd.STOPPED)
         builder.drop_provider_bytes()
         builder.add_provider_bytes(first.said)
+        if attempts.names:
+            # The prompt may train, with what was refused at it.
+            builder.tokens = first.completion.tokens
         builder.answer_id = builder.answer_id or first.completion.id
         builder.model = first.completion.model or builder.model
         return tail
