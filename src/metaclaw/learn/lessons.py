@@ -49,6 +49,7 @@ _TURNS_AT_ONCE: Final = 256
 _OPEN_EVERY: Final = timedelta(seconds=20)
 _MOST_SHOWN: Final = 3
 _MOST_WAITING: Final = 200
+_MOST_TURNS: Final = 10_000
 ASLEEP: Final = "no session needed it for 60 days"
 """Why a lesson that was not needed is retired; it comes back when its failure does."""
 
@@ -266,9 +267,9 @@ class LessonLoop:
         model = ""
         for session in failure.sessions:
             read = self._read(session)
-            turns, free = self._turns(session)
+            free = free_turns(self.reader, session)
             found = None if read is None else self._episode(read[1], failure.signature)
-            if read is None or found is None or not turns:
+            if read is None or found is None or free is None:
                 continue
             step = read[0]
             shown.append(Occurrence(found, _task(step, found)))
@@ -294,16 +295,6 @@ class LessonLoop:
             if mine := [one for one in found if signature in self._signatures(one)]:
                 return mine[-1]
         return None
-
-    def _turns(self, session: SessionId) -> tuple[list[TurnId], list[TurnId]]:
-        """The main turns of a session, and those that are not support yet; none if one of them has
-        trained weights.
-        """
-        turns = [row.id for row in self.reader.turns_of(session, 10_000) if row.kind == "main"]
-        roles = {turn: one.role for turn, one in self.reader.standings_of(turns).items()}
-        if any(role is not None and role.kind is RoleKind.QUERY for role in roles.values()):
-            return [], []
-        return turns, [turn for turn in turns if roles.get(turn) is None]
 
     async def _retire_what_is_not(self) -> None:
         """Retire lessons that did not help, and put those that were not needed to sleep."""
@@ -334,3 +325,14 @@ class LessonLoop:
 
 def _task(step: Step, episode: Episode) -> str:
     return episode.said or step.task
+
+
+def free_turns(reader: LedgerReader, session: SessionId) -> list[TurnId] | None:
+    """The main turns of a session that are not support yet; None if one of them has trained
+    weights.
+    """
+    turns = [row.id for row in reader.turns_of(session, _MOST_TURNS) if row.kind == "main"]
+    roles = {turn: one.role for turn, one in reader.standings_of(turns).items()}
+    if any(role is not None and role.kind is RoleKind.QUERY for role in roles.values()):
+        return None
+    return [turn for turn in turns if roles.get(turn) is None]

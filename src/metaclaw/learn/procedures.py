@@ -16,10 +16,9 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Change, Proposal
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.training import RoleKind
 from metaclaw.domain.turn import Scope
 from metaclaw.learn.admission import CandidateAdmission, claim_turns
-from metaclaw.learn.lessons import LESSON_ATTEMPT
+from metaclaw.learn.lessons import LESSON_ATTEMPT, free_turns
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
@@ -34,7 +33,6 @@ _SESSIONS: Final = 3
 _REMEMBERED: Final = 200
 _SESSIONS_AT_ONCE: Final = 64
 _MOST_ASKED: Final = 1_000
-_MOST_TURNS: Final = 10_000
 _POLL_S: Final = 1.0
 _NAME_CHARS: Final = 40
 _KIND: Final = "procedure: "
@@ -99,7 +97,8 @@ class ProcedureLoop:
         if read is None:
             return
         others = {name: one for name, one in self._known.items() if one.scope == read.scope}
-        found = procedure_in(read.runs, [one.runs for one in others.values()], _SESSIONS)
+        runs = [one.runs for one in others.values()]
+        found = await run_sync(procedure_in, read.runs, runs, _SESSIONS)
         self._known[session] = read
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
@@ -124,13 +123,15 @@ class ProcedureLoop:
         if await run_sync(self.redact, script) != script:
             return
         taught = await run_sync(self._free_turns, sessions)
+        if taught is None:
+            return
         generation = self.library.view.generation
         attempt = (
             await claim_turns(self.candidates, LESSON_ATTEMPT, generation, taught)
             if taught
             else None
         )
-        if taught is None or (taught and attempt is None):
+        if taught and attempt is None:
             return
         support = tuple(self._known[name].turn for name in sessions)
         await self.admission.ask(self._proposal(procedure, scope, support), _reason(procedure))
@@ -179,12 +180,13 @@ class ProcedureLoop:
         """The main turns of these sessions that are not support yet; None if one of them has
         trained weights.
         """
-        rows = [row for one in sessions for row in self.reader.turns_of(one, _MOST_TURNS)]
-        turns = [row.id for row in rows if row.kind == "main"]
-        roles = {turn: one.role for turn, one in self.reader.standings_of(turns).items()}
-        if any(role is not None and role.kind is RoleKind.QUERY for role in roles.values()):
-            return None
-        return [turn for turn in turns if roles.get(turn) is None]
+        found: list[TurnId] = []
+        for session in sessions:
+            free = free_turns(self.reader, session)
+            if free is None:
+                return None
+            found += free
+        return found
 
 
 def _reason(procedure: Procedure) -> str:
