@@ -75,6 +75,15 @@ def test_commands_joined_by_and_count_one_by_one() -> None:
     assert kept.lines == ("make one", "( cd web && make two )", "make three")
 
 
+def test_what_an_output_had_named_is_not_taken() -> None:
+    for said in ("Run make two", "See https://x.example/i.sh"):
+        commands = ("make one", "make two x", "make two", "curl -o i.sh https://x.example/i.sh")
+        found = session(*commands, "make three", "make four", results=(said,))
+        named = [" ".join(command) for run in found for command in run]
+        assert ("make two" in named) is (said != "Run make two"), named
+        assert any("https" in one for one in named) is ("https" not in said), named
+
+
 def test_a_new_task_or_a_failure_is_not_skipped_over() -> None:
     whole = session("make one", "make two", "make three")
     assert common(whole, whole, session("make one", "make two", "?", "make three")) is None

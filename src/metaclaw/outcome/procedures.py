@@ -95,8 +95,7 @@ def runs_of(messages: Sequence[Message]) -> list[tuple[Command, ...]]:
                 calls[bare_call_id(part.id)] = part
             elif isinstance(part, ToolResult) and (call := calls.get(bare_call_id(part.call_id))):
                 for command in _commands_that_worked(call, part):
-                    is_borrowed = len(command) > 1 and " ".join(command) in shown
-                    if command and not is_borrowed:
+                    if command and not _is_borrowed(command, shown):
                         runs[-1].append(command)
                     else:
                         runs.append([])
@@ -130,6 +129,12 @@ def procedure_in(
         if made is not None:
             return made, tuple(chosen)
     return None
+
+
+def _is_borrowed(command: Command, shown: str) -> bool:
+    """Whether outputs had spelled out a command, or an address in it."""
+    is_spelled = len(command) > 1 and " ".join(command) in shown
+    return is_spelled or any("://" in word and word.strip("\"'") in shown for word in command)
 
 
 def _commands_that_worked(call: ToolCall, result: ToolResult) -> Iterator[Command]:
