@@ -48,6 +48,7 @@ _TURNS_AT_ONCE: Final = 256
 _OPEN_EVERY: Final = timedelta(seconds=20)
 _MOST_SHOWN: Final = 3
 _MOST_WAITING: Final = 200
+_MOST_TURNS: Final = 10_000
 ASLEEP: Final = "no session needed it for 60 days"
 """Why a lesson that was not needed is retired; it comes back when its failure does."""
 
