@@ -254,6 +254,6 @@ def test_an_sdk_that_is_not_installed_is_named(provider: Provider, tmp_path: Pat
     try:
         status = " ".join(running.command("status").stdout.split())
         assert "training is in trouble: off: the plugin metaclaw-proxy failed" in status
-        assert "pip install 'metaclaw-proxy[tinker]'" in status
+        assert "pip install 'metaclaw-tinker[sdk]'" in status
     finally:
         assert running.stop() == 0

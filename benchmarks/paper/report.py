@@ -275,21 +275,48 @@ def _nights(runs: Sequence[Run]) -> str:
         if not run.of("end"):
             ended = "; ".join(line["error"] for line in run.of("failed")) or "killed"
         nights = ", ".join(f"{line['seconds']:.0f}" for line in run.of("night"))
+        abilities = ", ".join(filter(None, map(_abilities, run.of("version")))) or "–"
         last = max(line["at_s"] for line in run.lines)
         rows.append(
             [
                 f"{run.course}, {run.condition}, seed {run.seed}",
                 ended,
                 versions,
+                abilities,
                 nights,
                 f"{last:.0f}",
             ]
         )
-    return _grid(("run", "came to its end", "versions", "nights, s", "seconds"), rows)
+    head = ("run", "came to its end", "versions", "golden set", "nights, s", "seconds")
+    return _grid(head, rows)
+
+
+def _abilities(version: Line) -> str:
+    """The change on the golden set of general tasks, in points."""
+    golden = (version.get("report") or {}).get("golden") or {}
+    serving, candidate = golden.get("serving"), golden.get("candidate")
+    is_known = serving is not None and candidate is not None
+    return f"{100 * (candidate - serving):+.1f}" if is_known else ""
+
+
+def _reported(runs: Sequence[Run]) -> str:
+    """What the program itself says of each version: violations with a rule taken out."""
+    rows = [
+        [
+            f"seed {run.seed}, version {line['version']}",
+            habit["rule"],
+            habit["before"],
+            habit["after"],
+        ]
+        for run in runs
+        for line in run.of("version")
+        for habit in (line.get("report") or {}).get("habits", ())
+    ]
+    return _grid(("`metaclaw policy show`", "rule", "before", "after"), rows)
 
 
 _TABLES: Final[dict[str, Sequence[Callable[[Sequence[Run]], str]]]] = {
     "table": (_rows, _differences, _each_for_the_other, _stream),
     "curve": (_curve, _families),
-    "habits": (_habits,),
+    "habits": (_habits, _reported),
 }

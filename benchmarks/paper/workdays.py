@@ -19,13 +19,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from anyio.from_thread import start_blocking_portal
 
-from benchmarks.home import Machine, running
+from benchmarks.home import TO_READ, Machine, running
 from benchmarks.paper.course import Course, make_course
 from benchmarks.paper.scripted import ScriptedModel, skill_name, told
 from benchmarks.paper.stage import OutOfTimeError, Settings, Stage, policy_config
@@ -181,7 +181,9 @@ def run(
     with _scripted(course) as (url, model):
         config = _config(writer, url) + policy_config(machine)
         with running(machine, log.name, *settings.arguments(), config=config) as program:
-            arm = Arm(course, Stage(settings, log, program))
+            # Without an evolver, lessons wait for ever.
+            kinds = ("turns", "listening") if writer is Writer.NOBODY else TO_READ
+            arm = Arm(course, Stage(settings, log, program, kinds))
             try:
                 _live(writer, arm, exchange)
                 if writer is Writer.NOBODY:
@@ -224,7 +226,8 @@ def _learn_again(writers: Sequence[Writer], arm: Arm, model: ScriptedModel) -> N
     """Skills from what the trained weights do wrong, and exams with these, also of the untrained
     weights. The model itself comes first, so that no earlier skills can help it.
     """
-    stage, program = arm.stage, arm.stage.program
+    stage, program = replace(arm.stage, kinds=TO_READ), arm.stage.program
+    arm = replace(arm, stage=stage)
     days = arm.course.days[stage.settings.days :][: stage.settings.days_after]
     newest = next((one["version"] for one in stage.versions()), 0)
     for writer in sorted(writers, key=WRITERS.index, reverse=True):

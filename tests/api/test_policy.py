@@ -11,7 +11,7 @@ from metaclaw.api import Api, PolicyOwner
 from metaclaw.app.application import Application
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.policy import Comparison, GateReport, PolicyVersion, Serving, Weights
+from metaclaw.domain.policy import Comparison, GateReport, Habit, PolicyVersion, Serving, Weights
 from metaclaw.errors import TrainingError
 from metaclaw.store import SqlBatches, SqlPolicies
 from tests.api.recorded import record
@@ -21,7 +21,14 @@ from tests.support.application import configured
 pytestmark = pytest.mark.anyio
 WEIGHTS = Weights("embedded", "policies/1")
 PASSED = GateReport(
-    True, ("not worse",), Comparison(40, 12, 3, 0.2, 25.0), 0.9, 0.95, 0.01, "judge"
+    True,
+    ("not worse",),
+    Comparison(40, 12, 3, 0.2, 25.0),
+    0.9,
+    0.95,
+    0.01,
+    "judge",
+    habits=(Habit(SkillName("uv"), 60.0, 5.0),),
 )
 
 
@@ -127,6 +134,7 @@ async def test_versions_are_told_newest_first_with_why(studio: Studio) -> None:
         "golden": {"serving": 0.9, "candidate": 0.95},
         "kl": 0.01,
         "judge": "judge",
+        "habits": [{"rule": "uv", "before": 60.0, "after": 5.0}],
     }
     assert len((await studio.get("/api/policy?limit=1"))["versions"]) == 1
     one = await studio.get("/api/policy/1")

@@ -10,7 +10,7 @@ import pytest
 
 from metaclaw.cli import policy
 from metaclaw.domain.ids import SkillName, new_session_id
-from metaclaw.domain.policy import Comparison, GateReport, Serving, Weights
+from metaclaw.domain.policy import Comparison, GateReport, Habit, Serving, Weights
 from metaclaw.instance import acquire
 from metaclaw.store import SqlBatches, SqlGenerations, SqlPolicies
 from tests.cli.program import Done, metaclaw, program
@@ -25,6 +25,7 @@ PASSED = GateReport(
     0.95,
     0.01,
     "judge",
+    habits=(Habit(SkillName("uv"), 60.0, 5.0),),
 )
 
 
@@ -115,6 +116,7 @@ def test_a_version_is_shown_with_what_taught_it_and_what_it_proved() -> None:
         "12 better and 3 worse of 40 pairs, gain +0.200, evidence against chance 25 : 1",
         "90.0% → 95.0%",
         "0.01 nats a token",
+        "uv is broken by 5 of 100 answers, before by 60",
     ):
         assert words in out
     assert out.count("the paired test favours it") == 1

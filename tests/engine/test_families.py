@@ -4,6 +4,7 @@ token.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,6 @@ from metaclaw.engine.checkpoint import finish, map_tensors, read_shape
 from metaclaw.engine.versions import adapted
 from metaclaw.errors import EngineError
 from tests.engine.small import merge, write_adapter
-
-transformers = pytest.importorskip("transformers")
 
 _SIZES = {
     "vocab_size": 64,
@@ -28,16 +27,21 @@ _SIZES = {
     "max_position_embeddings": 128,
     "rope_parameters": {"rope_type": "default", "rope_theta": 50_000.0},
 }
-_KINDS = ("Mistral", "Qwen2", "Qwen3")
+_KINDS = ("Llama", "Mistral", "Qwen2", "Qwen3")
 _TOKENS = torch.randint(0, 64, (30,), generator=torch.Generator().manual_seed(1)).tolist()
+
+
+def _transformers() -> Any:
+    # Slow to import, and every worker of the suite reads this file.
+    return pytest.importorskip("transformers")
 
 
 def _write(kind: str, folder: Path, **settings: object) -> None:
     """A random model; nothing in it is left at a one or a zero that would hide where it is used."""
     sizes = {key: value for key, value in _SIZES.items() if kind != "Qwen2" or key != "head_dim"}
-    config = getattr(transformers, f"{kind}Config")(**sizes | settings)
+    config = getattr(_transformers(), f"{kind}Config")(**sizes | settings)
     torch.manual_seed(0)
-    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    model = getattr(_transformers(), f"{kind}ForCausalLM")(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or "norm" in name:
@@ -47,7 +51,7 @@ def _write(kind: str, folder: Path, **settings: object) -> None:
 
 def _expected(kind: str, folder: Path) -> torch.Tensor:
     reference = (
-        getattr(transformers, f"{kind}ForCausalLM")
+        getattr(_transformers(), f"{kind}ForCausalLM")
         .from_pretrained(folder, dtype=torch.float32)
         .eval()
     )
@@ -68,6 +72,33 @@ def test_the_numbers_are_those_of_transformers_however_the_text_is_cut(
     # Alone, a token is read by another product than in company.
     last = model.run(cache, [Span(0, 29, _TOKENS[29:])], [0])
     assert torch.allclose(last, expected[29:], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {
+            "rope_type": "llama3",
+            "rope_theta": 10_000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+        },
+        {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0},
+    ],
+    ids=lambda rope: str(rope["rope_type"]),
+)
+def test_scaled_rotary_positions_give_the_numbers_of_transformers(
+    rope: dict[str, object], tmp_path: Path
+) -> None:
+    _write("Llama", tmp_path, rope_parameters=rope, initializer_range=0.3)
+    model, expected = load_llama(tmp_path), _expected("Llama", tmp_path)
+    found = model.run(model.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30))
+    assert torch.allclose(found, expected, atol=1e-4)
+    plain = {"rope_type": "default", "rope_theta": 10_000.0}
+    _write("Llama", tmp_path / "plain", rope_parameters=plain, initializer_range=0.3)
+    assert not torch.allclose(found, _expected("Llama", tmp_path / "plain"), atol=0.01)
 
 
 @pytest.mark.parametrize("kind", _KINDS)

@@ -147,7 +147,7 @@ def test_another_llama_folder_loads_with_its_own_head_and_in_half_precision(tmp_
     [
         ({"model_type": "gpt2"}, "gpt2"),
         ({"attention_bias": True}, "biases"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "llama3"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "yarn"),
     ],
 )
 def test_a_model_that_would_run_wrong_is_refused(

@@ -27,6 +27,7 @@ from metaclaw.domain.chat import (
     ToolResult,
     Wire,
 )
+from metaclaw.engine.frames import OfferedTool, Turn, WrittenCall
 from metaclaw.engine.prompt import (
     CallParser,
     Said,
@@ -34,6 +35,7 @@ from metaclaw.engine.prompt import (
     describe_tools,
     make_message,
     write_call,
+    write_turns,
 )
 from metaclaw.errors import WireError
 from tests.support.cases import each
@@ -47,6 +49,12 @@ def _request(
     return ChatRequest(Wire.CHAT, "any", messages, tools=tools, tool_choice=choice)
 
 
+def _written(request: ChatRequest) -> list[tuple[str, str]]:
+    """The turns for a template that knows no tools."""
+    prompt = build_prompt(request)
+    return list(write_turns(prompt.turns, prompt.tools))
+
+
 def _user(*parts: Part) -> Message:
     return Message(Role.USER, parts)
 
@@ -55,14 +63,14 @@ def test_text_parts_become_turns_in_order() -> None:
     prompt = build_prompt(
         _request(Message(Role.SYSTEM, (Text("be brief"),)), _user(Text("a"), Text("b")))
     )
-    assert prompt.turns == (("system", "be brief"), ("user", "ab"))
+    assert prompt.turns == (Turn("system", "be brief"), Turn("user", "ab"))
     assert (prompt.beginning, prompt.tool_names) == ("", frozenset())
 
 
 def test_tools_are_offered_in_the_system_text_and_stay_behind_the_clients_own() -> None:
-    [(role, text), user] = build_prompt(
+    [(role, text), user] = _written(
         _request(Message(Role.SYSTEM, (Text("be brief"),)), _user(Text("x")), tools=(_LOOK,))
-    ).turns
+    )
     assert role == "system"
     assert text.startswith("be brief\n\n")
     assert '"name":"look"' in text
@@ -70,7 +78,7 @@ def test_tools_are_offered_in_the_system_text_and_stay_behind_the_clients_own() 
 
 
 def test_tools_without_a_system_message_get_one() -> None:
-    assert [role for role, _ in build_prompt(_request(_user(Text("x")), tools=(_LOOK,))).turns] == [
+    assert [role for role, _ in _written(_request(_user(Text("x")), tools=(_LOOK,)))] == [
         "system",
         "user",
     ]
@@ -83,15 +91,28 @@ def test_earlier_calls_and_results_are_written_the_way_the_model_writes_them() -
         for number in (1, 2)
     ]
     thought = Reasoning("hm")
-    prompt = build_prompt(
-        _request(_user(Text("go")), Message(Role.ASSISTANT, (thought, Text("ok "), call)), *results)
+    request = _request(
+        _user(Text("go")), Message(Role.ASSISTANT, (thought, Text("ok "), call)), *results
     )
-    assert prompt.turns[1:] == (
+    assert _written(request)[1:] == [
         ("assistant", 'ok <tool_call>{"name": "look", "arguments": {"at": "sea"}}</tool_call>'),
         (
             "user",
             "<tool_response>result 1</tool_response>\n<tool_response>result 2</tool_response>",
         ),
+    ]
+    assert build_prompt(request).turns[1:] == (
+        Turn("assistant", "ok ", (WrittenCall("look", '{"at": "sea"}', "c1"),)),
+        Turn("tool", "result 1", call_id="c1"),
+        Turn("tool", "result 2", call_id="c2"),
+    )
+
+
+def test_results_and_words_of_one_message_are_turns_of_their_own() -> None:
+    result = ToolResult("c1", (Text("42"),))
+    assert build_prompt(_request(_user(result, Text("and now?")))).turns == (
+        Turn("tool", "42", call_id="c1"),
+        Turn("user", "and now?"),
     )
 
 
@@ -112,13 +133,13 @@ def test_the_choice_of_tools_is_honoured(choice: ToolChoice, beginning: str, off
 
 def test_a_schema_is_asked_for_in_words() -> None:
     request = ChatRequest(Wire.CHAT, "any", (_user(Text("x")),), json_schema={"type": "object"})
-    assert '{"type":"object"}' in build_prompt(request).turns[0][1]
+    assert '{"type":"object"}' in build_prompt(request).turns[0].content
 
 
 def test_tools_of_a_providers_own_are_not_offered() -> None:
     assert build_prompt(
         _request(_user(Text("x")), tools=(Opaque(Wire.CHAT, {"type": "web_search"}),))
-    ).turns == (("user", "x"),)
+    ).turns == (Turn("user", "x"),)
 
 
 @each(
@@ -170,7 +191,7 @@ def test_one_call_at_a_time_ends_the_answer_at_its_closing_tag() -> None:
 
 _WORDS = st.text("ab <>/\n{", max_size=8)
 _CALL = st.builds(
-    lambda name, arguments: write_call(ToolCall("", name, json.dumps(arguments))),
+    lambda name, arguments: write_call(WrittenCall(name, json.dumps(arguments))),
     st.sampled_from(["look", "run", "unknown"]),
     st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=2),
 )
@@ -199,7 +220,7 @@ def test_a_call_becomes_a_call_with_its_arguments_as_written() -> None:
 
 
 def test_an_answer_of_calls_only_has_no_words() -> None:
-    one, two = (write_call(ToolCall("", name, "{}")) for name in ("look", "run"))
+    one, two = (write_call(WrittenCall(name, "{}")) for name in ("look", "run"))
     assert _parse([f"\n{one}\n", f"{two}\n"]) == ("", [(0, "look", "{}"), (1, "run", "{}")])
 
 
@@ -208,9 +229,33 @@ def test_a_list_of_calls_in_one_tag_and_a_missing_closing_tag_are_understood() -
     assert _parse([f"<tool_call>{body}"]) == ("", [(0, "look", "{}"), (1, "run", "{}")])
 
 
+@each(
+    "text",
+    [
+        '{"name": "look", "parameters": {"a": 1}}',
+        ' {"type": "function", "name": "look", "arguments": {"a": 1}}\n',
+        '[{"name": "look", "arguments": {"a": 1}}]',
+        '[TOOL_CALLS] [{"name": "look", "arguments": {"a": 1}}]',
+    ],
+)
+def test_an_answer_that_is_only_json_of_offered_calls_is_calls(text: str) -> None:
+    assert _parse([text]) == _parse(list(text)) == ("", [(0, "look", '{"a": 1}')])
+
+
+def test_json_that_is_no_call_stays_words() -> None:
+    for text in (
+        '{"name": "unknown", "arguments": {}}',
+        '{"name": "look"} and more',
+        '{"names": []}',
+        "[1, 2]",
+        "{",
+    ):
+        assert _parse([text]) == _parse(list(text)) == (text, [])
+
+
 def test_a_call_of_a_tool_that_was_not_offered_or_that_is_not_json_stays_words() -> None:
     for text in (
-        write_call(ToolCall("", "unknown", "{}")),
+        write_call(WrittenCall("unknown", "{}")),
         "<tool_call>look()</tool_call>",
         "a <tool_call> tag",
         "1 < 2 <",
@@ -241,6 +286,8 @@ def test_an_answer_without_the_tag_passes_unchanged(text: str) -> None:
 
 
 def test_the_offer_names_every_tool_and_its_schema() -> None:
-    text = describe_tools([Tool("look", "see things", {"type": "object"}), Tool("run", None, {})])
+    text = describe_tools(
+        [OfferedTool("look", "see things", '{"type":"object"}'), OfferedTool("run", "", "{}")]
+    )
     assert '{"name":"look","description":"see things","parameters":{"type":"object"}}' in text
     assert '"name":"run"' in text

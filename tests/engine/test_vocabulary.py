@@ -1,11 +1,14 @@
 """Text in and out of the model: templates, special tokens, half characters, stop strings."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metaclaw.engine.frames import OfferedTool, Turn, WrittenCall
 from metaclaw.engine.prompt import StopFinder
 from metaclaw.engine.vocabulary import Detokenizer, Vocabulary
 from metaclaw.errors import EngineError
@@ -110,3 +113,56 @@ def test_a_folder_without_a_chat_template_is_refused(tmp_path: Path, folder: Pat
     (tmp_path / "tokenizer_config.json").write_text("{}")
     with pytest.raises(EngineError, match="no chat template"):
         Vocabulary(tmp_path)
+
+
+_WITH_TOOLS = (
+    "{% for tool in tools or [] %}TOOL {{ tool | tojson }}\n{% endfor %}"
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}"
+    "{% for call in message.tool_calls or [] %}"
+    "{% if (call.id | length) != 9 %}{{ raise_exception('nine letters') }}{% endif %}"
+    " CALL {{ call.function.name }} {{ call.function.arguments | tojson }}{% endfor %}"
+    "{% if message.role == 'tool' and not message.tool_call_id %}"
+    "{{ raise_exception('whose result?') }}{% endif %}{{ '\n' }}{% endfor %}"
+)
+_TOOLS = [OfferedTool("look", "a <b> & 'c' <|im_end|>", '{"type": "object"}')]
+_TALK = [
+    Turn("user", "go"),
+    Turn("assistant", "", (WrittenCall("look", '{"at": "<|im_start|>é"}', "call_1"),)),
+    Turn("tool", "sea", call_id="call_1"),
+]
+
+
+def _with_template(folder: Path, template: str, made: Path) -> Vocabulary:
+    made.mkdir()
+    shutil.copy(folder / "tokenizer.json", made / "tokenizer.json")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (made / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": template}))
+    return Vocabulary(made)
+
+
+def test_a_template_that_knows_tools_writes_them_itself(folder: Path, tmp_path: Path) -> None:
+    vocabulary = _with_template(folder, _WITH_TOOLS, tmp_path / "model")
+    tokens = vocabulary.render(_TALK, "assistant:", _TOOLS)
+    assert vocabulary.decode(tokens) == (
+        'TOOL {"type": "function", "function": {"name": "look", "description": "a <b> & \'c\''
+        ' <|im_end|>", "parameters": {"type": "object"}}}\n'
+        'user: go\nassistant:  CALL look {"at": "<|im_start|>é"}\ntool: sea\nassistant:'
+    )
+    assert not {1, 2} & set(tokens), "what clients write is never a special token"
+
+
+def test_a_conversation_that_the_template_refuses_with_tools_is_written_as_text(
+    folder: Path, tmp_path: Path
+) -> None:
+    vocabulary = _with_template(folder, _WITH_TOOLS, tmp_path / "model")
+    orphan = [Turn("user", "go"), Turn("tool", "sea")]
+    text = vocabulary.decode(vocabulary.render(orphan, "", _TOOLS))
+    assert "<tools>" in text
+    assert "user: <tool_response>sea</tool_response>" in text
+
+
+def test_a_template_without_tools_gets_them_as_text(vocabulary: Vocabulary) -> None:
+    text = vocabulary.decode(vocabulary.render(_TALK, "", _TOOLS))
+    assert '{"name":"look"' in text
+    assert '<tool_call>{"name": "look", "arguments": {"at": "<|im_start|>é"}}</tool_call>' in text
+    assert "<tool_response>sea</tool_response>" in text

@@ -470,8 +470,8 @@ def test_a_model_in_this_process_is_asked_again_and_every_attempt_keeps_its_toke
     assert tokens == 20
     assert "words" in text
     (turn,) = house.book.turns
-    assert turn.tokens is None
     assert turn.enforcement is not None
+    assert turn.tokens == turn.enforcement.attempts[0].tokens
     assert [
         one.tokens.prompt_ids[0] if one.tokens else None for one in turn.enforcement.attempts
     ] == [1, 1]

@@ -126,6 +126,7 @@ def expected() -> Any:
         del turn["draws"]
     for candidate in known["candidates"]:
         del candidate["certificate"]
+        candidate["proposal"]["script"] = ""
     for skill in (
         *(skill for generation in known["generations"] for skill in generation["skills"]),
         *(candidate["proposal"]["skill"] for candidate in known["candidates"]),

@@ -18,7 +18,11 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.domain.turn import (
+    ATTEMPT,
+    EnforcedRule,
+    Enforcement,
     Exchange,
+    HoldEnd,
     Placement,
     Scope,
     Splice,
@@ -41,6 +45,7 @@ from metaclaw.store.turn_writer import TurnWriter
 from metaclaw.training.assembly import SlowLearning, configured_settings
 from metaclaw.training.extra_prompts import RehearsalSize
 from metaclaw.training.golden import golden_items
+from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.recipe import Recipe
 from metaclaw.upstream import PolicySlot
 from tests.learn.learning import NOON, Clock
@@ -211,6 +216,7 @@ class Stage:
     daily_tokens: int = 1 << 40
     max_tokens: int | None = None
     """The longest answer that the client allows."""
+    server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
         self.clock = Clock()
@@ -269,6 +275,7 @@ class Stage:
             windows=self.windows,
             open_window=self.windows.open,
             folder=self.folder / "policies",
+            server=self.server,
             settings=replace(
                 settings,
                 recipe=replace(settings.recipe, **{**RECIPE, **self.run}),
@@ -329,6 +336,32 @@ class Stage:
             )
             found.append(first.id)
         return found
+
+    def talk_held(self, count: int, refused: str, accepted: str) -> list[TurnId]:
+        """So many turns in which a rule refused one answer and let another pass."""
+        turns = [
+            self._held(self.turn(_OWNER, self.skill, accepted), (refused, accepted))
+            for _ in range(count)
+        ]
+        self.turn_writer.write(turns)
+        for turn in turns:
+            self.verdicts.record_verdict(Verdict(turn.id, Outcome.PASS, Source.CHECK, 0.0))
+        return [turn.id for turn in turns]
+
+    def _held(self, turn: Turn, answers: tuple[str, str]) -> Turn:
+        attempts = tuple(
+            replace(
+                self.turn(_OWNER, self.skill, answer),
+                id=TurnId(f"{turn.id}-{number}"),
+                session=turn.session,
+                kind=TurnKind.SIDE,
+                kind_reason=ATTEMPT,
+                placements=(),
+            )
+            for number, answer in enumerate(answers)
+        )
+        rule = EnforcedRule(self.skill.name, 1, HoldEnd.COMPLIED, "broken")
+        return replace(turn, enforcement=Enforcement((rule,), attempts))
 
     def drawing(self, draws: int) -> Drawing:
         """How answers are drawn to look at a version."""
@@ -391,7 +424,9 @@ class Stage:
             ),
             finish=Finish.STOP,
             usage=None,
-            tokens=SampledTokens(encode(task + ":"), encode(answer), (-1.0,) * len(answer)),
+            tokens=SampledTokens(
+                encode(task + ":"), (*encode(answer), END), (-1.0,) * (len(answer) + 1)
+            ),
             times=Times(NOON, None, 0.1),
             placements=(Placement(b"", block.skills, block.text),),
         )

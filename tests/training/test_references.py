@@ -193,7 +193,8 @@ async def test_corrections_alone_teach_and_held_out_ones_prove_the_version(
 
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.SERVING, version.note
-    assert version.report is not None and version.report.held_out is not None
+    assert version.report is not None
+    assert version.report.held_out is not None
     assert version.report.held_out.better > version.report.held_out.worse
     held_out = [turn for turn in corrected if stage.turns.is_held_out(turn)]
     assert not set(stage.batches.turns_of(1)) & set(held_out)

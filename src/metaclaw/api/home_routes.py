@@ -86,6 +86,7 @@ class HomeRoutes:
                 lambda: library.view.skills,
                 Budgets.configured(config.skills),
                 {team.name: team.users for team in config.teams},
+                Overview(database),
                 self.absorbed,
                 self.embedded,
             ),

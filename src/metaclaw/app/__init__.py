@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from metaclaw.loading import loaded_on_use
 
 if TYPE_CHECKING:
+    from metaclaw.app.model_server import find_server
     from metaclaw.app.offline import answer_offline
     from metaclaw.app.providers import build_endpoint
     from metaclaw.app.ready import ReadyProxy
@@ -17,6 +18,7 @@ __getattr__ = loaded_on_use(
     {
         "answer_offline": "offline",
         "build_endpoint": "providers",
+        "find_server": "model_server",
         "ReadyProxy": "ready",
         "run": "serving",
     },

@@ -38,7 +38,7 @@ class ProgramStatus:
     def __init__(self, app: ProgramParts) -> None:
         self._app = app
         self._began = time.monotonic()
-        self._models = Models(app.providers, timeout_s=0.0)
+        self._models = Models(app.providers)
         self._reachability = {
             one.name: ProviderReachability(one)
             for one in app.providers
@@ -78,6 +78,9 @@ class ProgramStatus:
             },
             "providers": await asyncio.gather(*map(self._provider, app.providers)),
             "engine": None if app.embedded is None else {"state": app.embedded.state},
+            "server": None
+            if app.model_server is None
+            else {"name": app.model_server.name, "state": app.model_server.state},
         }
         return {**facts, "problems": problems(facts), "summary": summary(facts)}
 
@@ -87,7 +90,7 @@ class ProgramStatus:
         if store.health is Health.DEGRADED:
             return f"turns are not being recorded: {store.reason}"
         if embedded is None or embedded.state == "ready":
-            return None
+            return None if self._app.model_server is None else self._app.model_server.unready
         return f"the embedded model is {embedded.state}"
 
     async def _counts(self, skills: Sequence[Skill]) -> dict[str, object]:

@@ -133,10 +133,18 @@ def _proof(report: Facts) -> Iterator[tuple[str, object]]:
     before, after = report["golden"]["serving"], report["golden"]["candidate"]
     if before is not None and after is not None:
         yield "golden set", f"{before:.1%} → {after:.1%}"
+    for habit in report["habits"]:
+        yield (
+            "habit",
+            f"without it in the prompt, {habit['rule']} is broken by {habit['after']:.0f} of 100 answers, before by"
+            f" {habit['before']:.0f}",
+        )
     if report["kl"] is not None:
         yield "distance", f"{report['kl']:.4g} nats a token from the untrained model"
     if report["judge"] is not None:
         yield "judge", report["judge"]
+    if report["drawn_by"] is not None:
+        yield "drawn by", report["drawn_by"]
 
 
 def _reasons_of(version: Facts) -> str:

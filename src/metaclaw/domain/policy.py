@@ -51,10 +51,23 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Habit:
+    """How many of 100 answers break a rule that is not in the prompt, with the version that served
+    and with the candidate.
+    """
+
+    rule: SkillName
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
 class GateReport:
     """Why a candidate may serve, or may not. `golden_serving` and `golden_candidate` are the shares
     of the golden set that each answers correctly. `lost_abilities` says that the golden set is the
-    only reason against the candidate."""
+    only reason against the candidate; `habits` tells of rules that were taken out of the prompt.
+    `drawn_by` says which server drew the answers it learned from, and how far that was from the
+    trainer."""
 
     is_passed: bool
     reasons: tuple[str, ...]
@@ -64,6 +77,8 @@ class GateReport:
     kl: float | None = None
     judge: str | None = None
     lost_abilities: bool = False
+    habits: tuple[Habit, ...] = ()
+    drawn_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

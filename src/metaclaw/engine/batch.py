@@ -93,10 +93,6 @@ class Sampler:
             for token, times in self._counts.items()
         ]
 
-    def search(self, logits: Tensor) -> int:
-        """A token, given a row of logits, by a search of the whole vocabulary."""
-        return self._choose_adjusted(logits.clone())
-
     def choose(
         self, logits: Tensor, weights: "NDArray[np.float32]", sums: "NDArray[np.float32]"
     ) -> int:

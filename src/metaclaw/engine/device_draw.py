@@ -1,5 +1,5 @@
 """The drawing of tokens for a whole batch on a GPU: the same choices as `Sampler.choose`, in a few
-calls over all rows, with one wait for the device."""
+calls over all rows."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,18 +20,14 @@ def draw_together(logits: Tensor, samplers: Sequence[Sampler]) -> list[DrawnToke
     """
     shifted = logits - logits.amax(-1, keepdim=True)
     log_totals = shifted.logsumexp(-1)
-    tokens, is_certain = _choose(_penalised(shifted, samplers), samplers)
+    tokens = _choose(_penalised(shifted, samplers), samplers)
     logprobs = shifted.gather(1, tokens.unsqueeze(1)).squeeze(1) - log_totals
     count = max(sampler.options.top_logprobs or 0 for sampler in samplers)
     top = (shifted - log_totals.unsqueeze(1)).topk(count) if count else None
-    # All of this waits for the device at once.
     chosen, found = tokens.tolist(), logprobs.tolist()
     values, names = ([], []) if top is None else (top.values.tolist(), top.indices.tolist())
     drawn = []
     for row, sampler in enumerate(samplers):
-        if not is_certain[row]:
-            chosen[row] = sampler.search(shifted[row].cpu())
-            found[row] = float(shifted[row, chosen[row]] - log_totals[row])
         wanted = sampler.options.top_logprobs or 0
         likeliest = tuple(zip(names[row], values[row], strict=True))[:wanted] if wanted else ()
         sampler.count(chosen[row])
@@ -54,14 +50,12 @@ def _penalised(shifted: Tensor, samplers: Sequence[Sampler]) -> Tensor:
     return lowered
 
 
-def _choose(logits: Tensor, samplers: Sequence[Sampler]) -> tuple[Tensor, list[bool]]:
-    """A token for each row, and whether it is the right one: very flat rows need a search of the
-    whole vocabulary.
-    """
+def _choose(logits: Tensor, samplers: Sequence[Sampler]) -> Tensor:
+    """A token for each row."""
     options = [sampler.options for sampler in samplers]
     is_greedy = [one.temperature < COLDEST for one in options]
     if all(is_greedy):
-        return logits.argmax(-1), [True] * len(options)
+        return logits.argmax(-1)
     settings = torch.tensor(
         [
             (
@@ -78,15 +72,14 @@ def _choose(logits: Tensor, samplers: Sequence[Sampler]) -> tuple[Tensor, list[b
     temperature, share, top_p, top_k, greedy = settings.unbind(1)
     row = logits / temperature.unsqueeze(1).float()
     weights = (row - row.amax(-1, keepdim=True)).exp()
-    certain = torch.ones_like(greedy, dtype=torch.bool)
     if any(one.top_p < 1.0 or one.top_k > 0 for one in options):
         limit = max(_FIRST_LOOK, *(one.top_k for one in options))
+        narrowed, is_certain = _restricted(row, weights, top_p, top_k, limit)
         is_free = (top_p >= 1.0) & (top_k >= row.shape[1])
-        narrowed, certain = _restricted(row, weights, top_p, top_k, limit)
+        if not bool((is_certain | is_free | (greedy > 0)).all()):
+            narrowed, _ = _restricted(row, weights, top_p, top_k, row.shape[1])
         weights = torch.where(is_free.unsqueeze(1), weights, narrowed)
-        certain |= is_free
-    tokens = torch.where(greedy > 0, logits.argmax(-1), invert(weights, share))
-    return tokens, (certain | (greedy > 0)).tolist()
+    return torch.where(greedy > 0, logits.argmax(-1), invert(weights, share))
 
 
 def _restricted(

@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -99,13 +99,39 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
     top_logprobs: int | None = None
 
 
+class WrittenCall(NamedTuple):
+    """A tool call in a conversation; `arguments` are JSON."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+
+class Turn(NamedTuple):
+    """A message of a conversation. A tool's result has the role `tool` and its call's id."""
+
+    role: str
+    content: str
+    calls: tuple[WrittenCall, ...] = ()
+    call_id: str = ""
+
+
+class OfferedTool(NamedTuple):
+    """A tool that the model may call; `parameters` are a JSON schema."""
+
+    name: str
+    description: str
+    parameters: str
+
+
 class Generate(SamplingOptions, tag="generate", frozen=True):
     """Answer this request with the weights of `version`. The answer begins with `beginning`, which
     is part of the prompt.
     """
 
     id: int
-    turns: list[tuple[str, str]]
+    turns: list[Turn]
+    tools: list[OfferedTool] = []
     beginning: str = ""
     version: int = 0
     max_tokens: int | None = None

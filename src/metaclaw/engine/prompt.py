@@ -1,10 +1,10 @@
 """Convert a request of any wire to turns of the model's chat template, and an answer's text to
 words and tool calls.
 
-The template does not support tools, so calls are text, `<tool_call>{"name": …, "arguments":
-{…}}</tool_call>`, one after another; a result is `<tool_response>…</tool_response>`. The system
-text describes this format to the model; calls are parsed from its answers and written in this
-format into its history."""
+A template that knows tools writes them as the model was trained to read them. For any other, tools
+are text: the system text describes them, a call is `<tool_call>{"name": …, "arguments":
+{…}}</tool_call>` and a result is `<tool_response>…</tool_response>`. Calls in answers are found in
+every form that the models use: between tags, or as an answer that is only JSON."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY
-from metaclaw.engine.frames import Generate
+from metaclaw.engine.frames import Generate, OfferedTool, Turn, WrittenCall
 from metaclaw.errors import WireError
 
 if TYPE_CHECKING:
@@ -48,23 +48,33 @@ CLOSE: Final = "</tool_call>"
 Said: TypeAlias = TextDelta | ToolCallDelta
 
 
+_LIST_MARK: Final = "[TOOL_CALLS]"
+_BARE_CALLS: Final = tuple(
+    f'{bracket}{{{kind}"name":"'
+    for bracket in ("", "[", _LIST_MARK, f"{_LIST_MARK}[")
+    for kind in ("", '"type":"function",')
+)
+"""How an answer begins that is only JSON of calls, without white space."""
+
+
 class _Call(msgspec.Struct):
     name: str
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
+    parameters: msgspec.Raw = msgspec.Raw(b"")
 
 
 _call_decoder: Final = msgspec.json.Decoder(_Call)
 _calls_decoder: Final = msgspec.json.Decoder(list[_Call])
 
 
-def describe_tools(tools: Sequence[Tool]) -> str:
+def describe_tools(tools: Sequence[OfferedTool]) -> str:
     """The paragraph of the system text that offers the tools."""
     lines = [
         msgspec.json.encode(
             {
                 "name": tool.name,
-                "description": tool.description or "",
-                "parameters": tool.parameters,
+                "description": tool.description,
+                "parameters": msgspec.Raw(tool.parameters.encode()),
             }
         ).decode()
         for tool in tools
@@ -84,7 +94,7 @@ def describe_tools(tools: Sequence[Tool]) -> str:
     )
 
 
-def write_call(call: ToolCall) -> str:
+def write_call(call: WrittenCall) -> str:
     """A call in the textual form."""
     return (
         f'{OPEN}{{"name": {msgspec.json.encode(call.name).decode()}, "arguments":'
@@ -92,9 +102,19 @@ def write_call(call: ToolCall) -> str:
     )
 
 
-def write_result(text: str) -> str:
-    """A tool's result in the textual form."""
-    return f"<tool_response>{text}</tool_response>"
+def write_turns(turns: Sequence[Turn], tools: Sequence[OfferedTool]) -> Iterator[tuple[str, str]]:
+    """Roles and texts for a template that knows no tools: results are the user's, and those of
+    parallel calls are one turn.
+    """
+    if tools:
+        turns = _instruct(turns, describe_tools(tools))
+    for is_result, group in groupby(turns, lambda turn: turn.role == Role.TOOL):
+        if is_result:
+            results = (f"<tool_response>{turn.content}</tool_response>" for turn in group)
+            yield Role.USER, "\n".join(results)
+        else:
+            for turn in group:
+                yield turn.role, turn.content + "".join(map(write_call, turn.calls))
 
 
 class CallParser:
@@ -109,6 +129,7 @@ class CallParser:
         self._held = beginning
         self._blank = ""
         self._is_after_call = False
+        self._may_be_bare = not beginning
         self._logprobs: list[TokenLogprob] = []
         self.calls = 0
         """Tool calls found so far."""
@@ -117,6 +138,9 @@ class CallParser:
         """Add text; return the words and calls that are certain now."""
         self._held += text
         self._logprobs += logprobs
+        if self._may_be_bare and _begins_bare_call(self._held):
+            return []
+        self._may_be_bare = False
         deltas: list[Said] = []
         while (start := self._held.find(OPEN)) >= 0 and (end := self._held.find(CLOSE, start)) >= 0:
             end += len(CLOSE)
@@ -130,7 +154,8 @@ class CallParser:
     def flush(self) -> list[Said]:
         """The remaining words and calls at the end; the last call may lack its closing tag."""
         held, self._held = self._held, ""
-        deltas = self._read(held) if held.startswith(OPEN) else self._words(held)
+        is_call = held.startswith(OPEN) or self._may_be_bare
+        deltas = self._read(held) if is_call else self._words(held)
         if self._blank and not self._is_after_call:
             deltas.append(self._say(self._blank))
         return deltas
@@ -143,7 +168,10 @@ class CallParser:
         for call in calls:
             deltas.append(
                 ToolCallDelta(
-                    self.calls, new_id("call_"), call.name, bytes(call.arguments).decode()
+                    self.calls,
+                    new_id("call_"),
+                    call.name,
+                    bytes(bytes(call.parameters) or call.arguments).decode(),
                 )
             )
             self.calls += 1
@@ -167,7 +195,13 @@ class CallParser:
         return TextDelta(text, logprobs)
 
 
+def _begins_bare_call(text: str) -> bool:
+    squeezed = "".join(text.split())
+    return any(squeezed.startswith(one) or one.startswith(squeezed) for one in _BARE_CALLS)
+
+
 def _decode(body: str) -> list[_Call]:
+    body = body.strip().removeprefix(_LIST_MARK)
     try:
         return (
             _calls_decoder.decode(body)
@@ -222,19 +256,18 @@ def _held_back(text: str, words: Sequence[str]) -> int:
     return 0
 
 
-Turn = tuple[str, str]
-"""A role and its text."""
-
-
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The turns that the template renders, the required beginning of the answer, and the tools it
-    may call.
-    """
+    """The turns and tools that the template renders, and the required beginning of the answer."""
 
     turns: tuple[Turn, ...]
     beginning: str
-    tool_names: frozenset[str]
+    tools: tuple[OfferedTool, ...] = ()
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The tools that the answer may call."""
+        return frozenset(tool.name for tool in self.tools)
 
 
 def build_prompt(request: ChatRequest) -> Prompt:
@@ -242,24 +275,27 @@ def build_prompt(request: ChatRequest) -> Prompt:
     if not request.messages:
         raise WireError("messages must not be empty", param="messages")
     tools = _offered(request)
-    turns = [turn for message in request.messages for turn in _turns(message)]
-    instructions = [describe_tools(tools)] if tools else []
+    turns: Sequence[Turn] = [turn for message in request.messages for turn in _turns(message)]
     if request.json_schema is not None:
         schema = msgspec.json.encode(request.json_schema).decode()
-        instructions.append(f"Answer only with JSON that matches this schema: {schema}")
-    return Prompt(
-        turns=tuple(_merge(_instruct(turns, instructions))),
-        beginning=_beginning(request.tool_choice, tools),
-        tool_names=frozenset(tool.name for tool in tools),
-    )
+        turns = _instruct(turns, f"Answer only with JSON that matches this schema: {schema}")
+    return Prompt(tuple(turns), _beginning(request.tool_choice, tools), tuple(tools))
 
 
-def _offered(request: ChatRequest) -> list[Tool]:
+def _offered(request: ChatRequest) -> list[OfferedTool]:
     # Tools that only a provider can run are not offered.
     choice = request.tool_choice
     if choice is not None and choice.mode is ToolMode.NONE:
         return []
-    tools = [tool for tool in request.tools if isinstance(tool, Tool)]
+    tools = [
+        OfferedTool(
+            tool.name,
+            tool.description or "",
+            msgspec.json.encode(tool.parameters).decode(),
+        )
+        for tool in request.tools
+        if isinstance(tool, Tool)
+    ]
     if (
         choice is not None
         and choice.name is not None
@@ -271,7 +307,7 @@ def _offered(request: ChatRequest) -> list[Tool]:
     return tools
 
 
-def _beginning(choice: ToolChoice | None, tools: Sequence[Tool]) -> str:
+def _beginning(choice: ToolChoice | None, tools: Sequence[OfferedTool]) -> str:
     # A required call is forced by beginning the answer with its opening tag.
     if choice is None or choice.mode is not ToolMode.REQUIRED or not tools:
         return ""
@@ -280,13 +316,11 @@ def _beginning(choice: ToolChoice | None, tools: Sequence[Tool]) -> str:
     return f'{OPEN}{{"name": {msgspec.json.encode(choice.name).decode()}, "arguments": '
 
 
-def _instruct(turns: list[Turn], instructions: list[str]) -> list[Turn]:
-    if not instructions:
-        return turns
-    text = "\n\n".join(instructions)
-    if turns and turns[0][0] == Role.SYSTEM:
-        return [(Role.SYSTEM, f"{turns[0][1]}\n\n{text}"), *turns[1:]]
-    return [(Role.SYSTEM, text), *turns]
+def _instruct(turns: Sequence[Turn], text: str) -> list[Turn]:
+    """The turns with this text at the end of the system text."""
+    if turns and turns[0].role == Role.SYSTEM:
+        return [Turn(Role.SYSTEM, f"{turns[0].content}\n\n{text}"), *turns[1:]]
+    return [Turn(Role.SYSTEM, text), *turns]
 
 
 def _turns(message: Message) -> Iterator[Turn]:
@@ -294,21 +328,26 @@ def _turns(message: Message) -> Iterator[Turn]:
         raise WireError(
             f"the embedded model does not support the role {message.role!r}", param="messages"
         )
-    # The template has no tool role: results are shown as user turns.
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    for result in results:
+        yield Turn(Role.TOOL, "".join(map(_write, result.parts)), call_id=result.call_id)
+    if len(results) == len(message.parts) > 0:
+        return
     role = Role.USER if message.role == Role.TOOL else Role(message.role)
-    yield role, "".join(_write(part) for part in message.parts)
+    calls = tuple(
+        WrittenCall(part.name, part.arguments, part.id)
+        for part in message.parts
+        if isinstance(part, ToolCall)
+    )
+    yield Turn(role, "".join(map(_write, message.parts)), calls)
 
 
 def _write(part: Text | Image | Reasoning | ToolCall | ToolResult | Opaque) -> str:
     match part:
         case Text():
             return part.text
-        case Reasoning():
+        case Reasoning() | ToolCall() | ToolResult():
             return ""
-        case ToolCall():
-            return write_call(part)
-        case ToolResult():
-            return write_result("".join(_write(inner) for inner in part.parts))
         case Image():
             raise WireError(
                 "the embedded model cannot see images; it reads text only", param="messages"
@@ -319,17 +358,6 @@ def _write(part: Text | Image | Reasoning | ToolCall | ToolResult | Opaque) -> s
                 f"the embedded model reads text only and cannot take a part of type {kind!r}",
                 param="messages",
             )
-
-
-def _merge(turns: Sequence[Turn]) -> Iterator[Turn]:
-    """Join the results of parallel calls, which are one turn for the model."""
-    for is_result, group in groupby(
-        turns, lambda turn: turn[0] == Role.USER and turn[1].startswith("<tool_response>")
-    ):
-        if is_result:
-            yield Role.USER, "\n".join(text for _, text in group)
-        else:
-            yield from group
 
 
 _RANGES: Final = {
@@ -359,6 +387,7 @@ def make_message(
     return Generate(
         id=id,
         turns=list(prompt.turns),
+        tools=list(prompt.tools),
         beginning=prompt.beginning,
         version=version,
         max_tokens=options.max_tokens,
@@ -402,7 +431,7 @@ class FolderTokeniser:
         an unusable folder.
         """
         prompt = build_prompt(request)
-        return tuple(self._vocabulary.render(prompt.turns, prompt.beginning))
+        return tuple(self._vocabulary.render(prompt.turns, prompt.beginning, prompt.tools))
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of an answer, without its end."""

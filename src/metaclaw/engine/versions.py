@@ -130,7 +130,7 @@ class Version:
 
     def begin(self, message: frames.Generate) -> frames.Accepted:
         """Begin a request; raises WireError if it cannot be answered."""
-        prompt = self._vocabulary.render(message.turns, message.beginning)
+        prompt = self._vocabulary.render(message.turns, message.beginning, message.tools)
         room = self._model.context - len(prompt)
         if room < 1:
             raise WireError(

@@ -2,17 +2,22 @@
 character.
 """
 
+import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
 import jinja2
+from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
-from metaclaw.domain.chat import Json
+from metaclaw.domain.chat import Json, Role
+from metaclaw.engine.frames import OfferedTool, Turn
+from metaclaw.engine.prompt import write_turns
 from metaclaw.errors import EngineError, WireError
 
 _UNDECIDED: Final = "\ufffd"
@@ -57,26 +62,47 @@ class Vocabulary:
             for key, value in config.items()
             if key.endswith("_token") and isinstance(value, str)
         }
-        self._template = _compile(_find_template(config, folder))
+        source = _find_template(config, folder)
+        self._template, self._knows_tools = _compile(source)
 
-    def render(self, turns: Sequence[tuple[str, str]], beginning: str) -> list[int]:
+    def render(
+        self,
+        turns: Sequence[Turn | tuple[str, str]],
+        beginning: str,
+        tools: Sequence[OfferedTool] = (),
+    ) -> list[int]:
         """The tokens of the prompt, which ends with `beginning`, the required beginning of the
         answer.
 
         Special tokens are special only where the template puts them: in a message they stay text.
         """
-        hidden = [(role, self._hide(text)) for role, text in turns]
+        whole = [Turn(*turn) for turn in turns]
+        has_tools = bool(tools) or any(turn.calls or turn.role == Role.TOOL for turn in whole)
+        if has_tools and self._knows_tools:
+            # A template may refuse what it does not expect, such as a result without its call.
+            with suppress(jinja2.TemplateError, TypeError):
+                return self._encode(
+                    self._fill(list(map(_as_message, whole)), map(_as_schema, tools)) + beginning
+                )
         try:
-            rendered = self._template.render(
-                messages=[{"role": role, "content": text} for role, text in hidden],
-                add_generation_prompt=True,
-                **self._named,
-            )
+            written: list[Json] = [
+                {"role": role, "content": text} for role, text in write_turns(whole, tools)
+            ]
+            rendered = self._fill(written)
         except jinja2.TemplateError as error:
             raise WireError(
                 f"the model's chat template refuses this conversation: {error}", param="messages"
             ) from error
         return self._encode(rendered + beginning)
+
+    def _fill(self, messages: Sequence[Json], tools: Iterable[Json] = ()) -> str:
+        offered = [self._hide(tool) for tool in tools]
+        return self._template.render(
+            messages=[self._hide(message) for message in messages],
+            add_generation_prompt=True,
+            **({"tools": offered} if offered else {}),
+            **self._named,
+        )
 
     @property
     def end_id(self) -> int:
@@ -95,10 +121,16 @@ class Vocabulary:
         """The text of some tokens, without special tokens."""
         return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
 
-    def _hide(self, text: str) -> str:
-        for number, special in enumerate(self._special):
-            text = text.replace(special, chr(_FIRST_PRIVATE + number))
-        return text
+    def _hide(self, value: Json) -> Json:
+        """The value with the special tokens in its strings replaced."""
+        if isinstance(value, dict):
+            return {key: self._hide(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._hide(inner) for inner in value]
+        if isinstance(value, str):
+            for number, special in enumerate(self._special):
+                value = value.replace(special, chr(_FIRST_PRIVATE + number))
+        return value
 
     def _encode(self, rendered: str) -> list[int]:
         ids: list[int] = []
@@ -178,15 +210,66 @@ def _find_template(config: dict[str, Json], folder: Path) -> str:
     return template
 
 
-def _compile(source: str) -> jinja2.Template:
+def _compile(source: str) -> tuple[jinja2.Template, bool]:
+    """The template, and whether it knows tools."""
+    environment = _environment()
+    try:
+        names = find_undeclared_variables(environment.parse(source))
+        return environment.from_string(source), "tools" in names
+    except jinja2.TemplateError as error:
+        raise EngineError(f"the model's chat template is broken: {error}") from error
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.globals["raise_exception"] = _raise_template_error
+    # The filter of jinja2 is made for HTML and escapes letters.
+    environment.filters["tojson"] = _to_json
+    return environment
+
+
+def _to_json(value: Json, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _as_schema(tool: OfferedTool) -> Json:
+    function: dict[str, Json] = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": _parse(tool.parameters),
+    }
+    return {"type": "function", "function": function}
+
+
+def _as_message(turn: Turn) -> Json:
+    message: dict[str, Json] = {"role": str(turn.role), "content": turn.content}
+    if turn.call_id:
+        message["tool_call_id"] = _short_id(turn.call_id)
+    if turn.calls:
+        message["tool_calls"] = [
+            {
+                "type": "function",
+                "id": _short_id(call.id),
+                "function": {"name": call.name, "arguments": _parse(call.arguments or "{}")},
+            }
+            for call in turn.calls
+        ]
+    return message
+
+
+def _short_id(id: str) -> str:
+    # Templates of Mistral take only nine letters and digits.
+    return hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()[:9]
+
+
+def _parse(text: str) -> Json:
     try:
-        return environment.from_string(source)
-    except jinja2.TemplateError as error:
-        raise EngineError(f"the model's chat template is broken: {error}") from error
+        value: Json = json.loads(text)
+    except ValueError:
+        return text
+    return value
 
 
 def _raise_template_error(message: str) -> NoReturn:

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
         is_corrected,
     )
     from metaclaw.learn.owner import OwnerActions, SkillFacts
-    from metaclaw.learn.replay import UnplayableError, request_without, sent_request
     from metaclaw.learn.steps import RecordedSteps, StepBuilder, read_request
 
 __getattr__ = loaded_on_use(
@@ -68,9 +67,6 @@ __getattr__ = loaded_on_use(
         "is_corrected": "assessment",
         "OwnerActions": "owner",
         "SkillFacts": "owner",
-        "UnplayableError": "replay",
-        "request_without": "replay",
-        "sent_request": "replay",
         "RecordedSteps": "steps",
         "StepBuilder": "steps",
         "read_request": "steps",

@@ -161,6 +161,9 @@ class LessonLoop:
         found = episodes_of(messages, is_ended=is_ended)
         before = self.episodes.failed_in(session)
         failed = {name for one in found for name in self._signatures(one)} | before
+        is_new = failed != before
+        if not is_ended and not is_new:
+            return False  # what it was spared is counted when it has ended
         known = {
             one
             for lesson in self._lessons(step.scope)
@@ -168,7 +171,7 @@ class LessonLoop:
             for one in lesson.signatures
         }
         self.episodes.record(session, step.scope, self.now(), failed, spared(messages, known))
-        return failed != before
+        return is_new
 
     def _signatures(self, episode: Episode) -> tuple[str, ...]:
         """The signatures as they are stored: an error line may hold a secret."""

@@ -1,6 +1,5 @@
-"""The models that the program calls itself: listener, judge, evolver, and for replays the models
-that served turns. Also their health: which listeners fail and when they are asked again, and which
-models give unusable answers."""
+"""The models that the program calls itself: listener, judge and evolver. Also their health: which
+listeners fail and when they are asked again, and which models give unusable answers."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,19 +38,10 @@ _REASON_CHARS: Final = 200
 class Models:
     """Creates one `Model` for each provider and model name, at its first use."""
 
-    def __init__(
-        self, providers: Sequence[Provider], timeout_s: float, meter: Meter = UNMETERED
-    ) -> None:
+    def __init__(self, providers: Sequence[Provider], meter: Meter = UNMETERED) -> None:
         self._providers = {provider.name: provider for provider in providers}
-        self._timeout_s = timeout_s
         self._meter = meter
         self._known: dict[tuple[str, str, float, str], HttpModel | LocalModel | None] = {}
-
-    def served(self, provider: str, model: str) -> Model | None:
-        """The model that served a turn; None if its provider is not configured any more, or if the
-        program has no key for it.
-        """
-        return self._model(provider, model, self._timeout_s)
 
     def listener(
         self, section: ListenConfig, judge: JudgeConfig

@@ -187,14 +187,13 @@ def _shape(command: Command) -> Command:
     procedure.
     """
     head = len(_head(command).split())
-    return tuple(
-        word
-        if at < head or not _is_value(word)
-        else _OPTION.sub(r"\1", word)
-        if "=" in word
-        else ""
-        for at, word in enumerate(command)
-    )
+    return (*command[:head], *map(_argument_shape, command[head:]))
+
+
+def _argument_shape(word: str) -> str:
+    if not _is_value(word):
+        return word
+    return _OPTION.sub(r"\1", word) if "=" in word else ""
 
 
 def _is_value(word: str) -> bool:

@@ -19,7 +19,6 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.training import Drawing
 from metaclaw.domain.turn import Step
 from metaclaw.errors import EngineError, WireError
-from metaclaw.learn import UnplayableError, request_without, sent_request
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets
 from metaclaw.store import LedgerReader
@@ -29,6 +28,7 @@ from metaclaw.training.absorption_evidence import (
     absorbed_by,
     judge_absorption,
 )
+from metaclaw.training.replay import UnplayableError, request_without, sent_request
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.training_turns import TrainingTurn
 from metaclaw.wires import plain

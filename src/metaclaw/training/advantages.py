@@ -11,12 +11,13 @@ between nearly equal rewards from becoming a large advantage. A group whose rewa
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum, Rollout
+from metaclaw.training.drawn_elsewhere import engine_weights
 
 FLAT = 1e-4
 """Rewards with a smaller standard deviation count as equal."""
@@ -46,6 +47,8 @@ class ScoredGroup:
     rollouts_G: tuple[Rollout, ...]
     rewards_G: tuple[float | None, ...]
     key: str = ""
+    recorded: int = 0
+    """How many of the last rollouts were not drawn now, but when the turn was made."""
 
     def __post_init__(self) -> None:
         if not self.prompt or not self.rollouts_G or len(self.rollouts_G) != len(self.rewards_G):
@@ -56,6 +59,14 @@ class ScoredGroup:
             raise ValueError(f"turn {self.turn}: a group cannot have {counts}")
         if not all(math.isfinite(reward) for reward in self.rewards_G if reward is not None):
             raise ValueError(f"turn {self.turn}: a reward is not a finite number")
+
+    @property
+    def drawn(self) -> "ScoredGroup":
+        """The group without the rollouts that were recorded earlier."""
+        count = len(self.rollouts_G) - self.recorded
+        return replace(
+            self, rollouts_G=self.rollouts_G[:count], rewards_G=self.rewards_G[:count], recorded=0
+        )
 
     @property
     def known(self) -> list[tuple[Rollout, float]]:
@@ -127,11 +138,13 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def datum(group: ScoredGroup, rollout: Rollout, advantage: float) -> Datum:
-    """One rollout with the same advantage on each of its tokens."""
+    """One rollout with the same advantage on each of its tokens, weighted if another engine drew
+    them.
+    """
     return Datum(
         group.turn,
         group.prompt,
         rollout.tokens_T,
-        (advantage,) * len(rollout.tokens_T),
+        tuple(advantage * weight for weight in engine_weights(rollout)),
         rollout.logprobs_T,
     )

@@ -15,17 +15,18 @@ from anyio.to_thread import run_sync
 
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.chat import ChatRequest, Json
+from metaclaw.domain.compliance import Compliance, measured_hash
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import LoopState
 from metaclaw.domain.training import Adam, RoleKind
 from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn import Learning, Supervisor, TokenRoom, UnplayableError, sent_request
+from metaclaw.learn import Learning, Supervisor, TokenRoom
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import CORRECTION_READ, Budgets, SkillLibrary
-from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
+from metaclaw.store import Database, SqlBatches, SqlCompliance, SqlPolicies, SqlTeams
 from metaclaw.training.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.training.checkpoints import split_golden
 from metaclaw.training.curriculum import is_held_out
@@ -33,12 +34,15 @@ from metaclaw.training.derived_prompts import Examples, HintPrompts, Variations
 from metaclaw.training.extra_prompts import RehearsalSize
 from metaclaw.training.gate import GateThresholds
 from metaclaw.training.golden import GoldenItem, GoldenThresholds, golden_items
+from metaclaw.training.habits import HabitTest
+from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.live import LiveThresholds
 from metaclaw.training.loop import LoopThresholds, SlowLoop, Starvation
 from metaclaw.training.progress import Phase
 from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.training.recipe import JudgingBudget, Recipe
 from metaclaw.training.references import Correction, References, correction_of
+from metaclaw.training.replay import UnplayableError, sent_request
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.serving_versions import BY_A_PERSON, Versions
 from metaclaw.training.training_turns import NOTHING_SCORES, Clocks, QueryTurns
@@ -130,6 +134,7 @@ class SlowLearning:
         open_window: Callable[[str], None],
         folder: Path,
         settings: TrainingSettings | None = None,
+        server: RolloutServer | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -141,9 +146,10 @@ class SlowLearning:
         self._windows = windows
         self._open_window = open_window
         self._folder = folder
+        self._server = server
         self.settings = settings or configured_settings(policy, backend, tokeniser)
         self.policies, self.batches = SqlPolicies(database), SqlBatches(database)
-        self._teams = SqlTeams(database)
+        self._teams, self._compliance = SqlTeams(database), SqlCompliance(database)
         self._known = self._references()
         self._reference = self._known.of
         self.rewards = self._make_rewards()
@@ -211,15 +217,20 @@ class SlowLearning:
             rules=ProofThresholds(self.settings.gate, recipe.max_tokens, recipe.temperature),
         )
         budgets = Budgets.configured(self._config.skills)
-        absorption = AbsorptionTest(
-            backend=self._backend,
-            rewards=self.rewards,
-            prompts=SkillPrompts(
-                learning.reader, self._tokeniser, learning.generations.at, budgets
-            ),
-            windows=self._windows,
-            max_tokens=recipe.max_tokens,
-            temperature=recipe.temperature,
+        prompts = SkillPrompts(learning.reader, self._tokeniser, learning.generations.at, budgets)
+        absorption, habits = (
+            test(
+                backend=self._backend,
+                rewards=self.rewards,
+                prompts=prompts,
+                windows=self._windows,
+                max_tokens=recipe.max_tokens,
+                temperature=recipe.temperature,
+            )
+            for test in (
+                AbsorptionTest,
+                partial(HabitTest, rules=lambda: self._library.view.skills),
+            )
         )
         return SlowLoop(
             turns=self.turns,
@@ -232,6 +243,8 @@ class SlowLearning:
             judging=JudgingBudget(self._judging_room, self.rewards.needs_judge),
             proof=proof,
             absorption=absorption,
+            habits=habits,
+            broken_share=self._broken_share,
             folder=self._folder,
             base=base,
             examples=Examples(
@@ -250,6 +263,7 @@ class SlowLearning:
             tell=lambda text: self._learning.announce("notice", {"text": text}),
             draw_seed=self.settings.draw_seed,
             retry_s=self.settings.retry_s,
+            server=self._server,
         )
 
     def begin(self, supervisor: Supervisor) -> None:
@@ -356,6 +370,7 @@ class SlowLearning:
         told = (
             self.slow.trouble,
             self.slow.notice,
+            None if self.slow.tally is None else self.slow.tally.notice,
             self._starvation.warning(self.slow.state),
             self.watch.notice,
         )
@@ -403,6 +418,17 @@ class SlowLearning:
             is_support=is_support,
             is_held_out=lambda turn: is_held_out(turn, share),
         )
+
+    def _broken_share(self, name: SkillName) -> float:
+        """The share of checked turns in which a rule was broken; 0 for skills and unknown rules.
+        Blocks.
+        """
+        rule = self._skill(name)
+        if rule is None or rule.kind is not SkillKind.RULE:
+            return 0.0
+        counted = self._compliance.totals({name: measured_hash(rule)})[name]
+        total = sum(counted.values(), Compliance())
+        return total.broken / total.checked if total.checked else 0.0
 
     def _is_same(self, name: SkillName, generation: int) -> bool:
         """Whether a skill says now what it said in a generation."""

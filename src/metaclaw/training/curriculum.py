@@ -7,7 +7,8 @@ success,
     success = 0.9 success + 0.1 (mean reward + share of full rewards) / 2      after every group,
 
 and is drawn with a weight of max(0.15, 1 - success), each key at least once if the step has enough
-prompts. Within a key every prompt is drawn before any is drawn again. A prompt whose answers could
+prompts. Keys with rules that were broken often come first and have up to twice the weight.
+Within a key every prompt is drawn before any is drawn again. A prompt whose answers could
 not be scored is not drawn again.
 
 **Pieces.** A step is accumulated piece by piece, and a run may stop between two pieces. A piece
@@ -46,9 +47,16 @@ def is_held_out(turn: TurnId, share: float) -> bool:
 
 
 def choose_prompts(
-    pool: Sequence[TrainingPrompt], records: Sequence[StepRecord], count: int, seed: int
+    pool: Sequence[TrainingPrompt],
+    records: Sequence[StepRecord],
+    count: int,
+    seed: int,
+    urgency: Mapping[str, float] | None = None,
 ) -> list[TrainingPrompt]:
-    """At most `count` prompts for the next step, in order of their keys."""
+    """At most `count` prompts for the next step, in order of their keys. `urgency` is the share of
+    turns in which a rule of a key was broken: such keys come first, and more often.
+    """
+    urgency = urgency or {}
     unscored = {group.turn for record in records for group in record.groups if group.mean is None}
     usable = [prompt for prompt in pool if prompt.turn not in unscored] or list(pool)
     chance = random.Random(f"{seed}/{len(records)}")
@@ -56,10 +64,16 @@ def choose_prompts(
     # A prompt comes once in a step, so keys are drawn only while they have a prompt left.
     left = {key: len(prompts) for key, prompts in waiting.items()}
     averages = key_averages(records)
-    chosen: Counter[str] = Counter(chance.sample(sorted(left), min(count, len(left))))
+    # The same random numbers with and without urgent keys.
+    order = chance.sample(sorted(left), len(left) if urgency else min(count, len(left)))
+    order.sort(key=lambda key: -urgency.get(key, 0.0))
+    chosen: Counter[str] = Counter(order[:count])
     while chosen.total() < min(count, len(usable)):
         keys = [key for key in sorted(left) if left[key] > chosen[key]]
-        needs = [max(_LEAST_NEED, 1.0 - averages.get(key, 0.0)) for key in keys]
+        needs = [
+            max(_LEAST_NEED, 1.0 - averages.get(key, 0.0)) * (1.0 + urgency.get(key, 0.0))
+            for key in keys
+        ]
         chosen[chance.choices(keys, needs)[0]] += 1
     return [prompt for key in sorted(chosen) for prompt in waiting[key][: chosen[key]]]
 

@@ -28,12 +28,12 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import Step, Turn
 from metaclaw.errors import EngineError, WireError
-from metaclaw.learn import UnplayableError, sent_request
 from metaclaw.ports import Tokeniser
 from metaclaw.training.advantages import ScoredGroup, TrainingData
 from metaclaw.training.extra_prompts import VariationKind, vary
 from metaclaw.training.imitation import LEAST_GAIN, Demonstration, imitate_hinted, with_hint
 from metaclaw.training.records import FULL_REWARD, StepRecord
+from metaclaw.training.replay import UnplayableError, sent_request
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.training_turns import TrainingTurn
 from metaclaw.wires import plain

@@ -15,6 +15,7 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import LoopState
@@ -31,6 +32,8 @@ from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 from metaclaw.training.absorption import AbsorbedSkills, AbsorptionTest
 from metaclaw.training.derived_prompts import Examples, Variations
+from metaclaw.training.habits import HabitTest
+from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.journal import DriftError, Journal, StaleError, keep_curve
 from metaclaw.training.progress import RunSize
 from metaclaw.training.proof import Proof
@@ -94,7 +97,7 @@ class CandidateScale:
 class SlowLoop:
     """Trains. `judge` names who scores where no check does, for the report; `tell` publishes what a
     person should know; `draw_seed` gives each run its seed; `folder` is where the pieces of runs
-    lie.
+    lie. `server`, if there is one, draws the rollouts of runs.
     """
 
     turns: QueryTurns
@@ -107,6 +110,7 @@ class SlowLoop:
     judging: JudgingBudget
     proof: Proof
     absorption: AbsorptionTest
+    habits: HabitTest
     folder: Path
     base: str
     examples: Examples
@@ -115,9 +119,11 @@ class SlowLoop:
     rules: LoopThresholds
     judge: Callable[[], str | None]
     skills: Callable[[], Sequence[Skill]]
+    broken_share: Callable[[SkillName], float]
     tell: Callable[[str], Awaitable[None]]
     draw_seed: Callable[[], int]
     retry_s: float
+    server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
         self._told: str | None = None
@@ -226,6 +232,8 @@ class SlowLoop:
             is_stale=lambda: batch.number in self._dropped or self.turns.is_outdated(batch),
             find_demonstrations=self.examples.of,
             varied=await run_sync(self.variations.of, turns, batch.seed),
+            broken_share=self.broken_share,
+            server=self.server,
         )
         self.state, self.tally = LoopState.TRAINING, run.tally
         if not turns:
@@ -239,6 +247,7 @@ class SlowLoop:
                 base=self.base,
                 batch=batch.number,
                 steps=run.tally.moved,
+                note=run.drawn_by(),
                 # It learned from prompts without them, and is proven on such.
                 absorbed=() if parent is None else self.versions.absorbed_still(parent),
             )
@@ -334,6 +343,7 @@ class SlowLoop:
                     f"with {scale:.0%} of its change: more of it cost general abilities",
                 ),
             )
+        report = replace(report, drawn_by=candidate.note or None)
         reason = "; ".join(report.reasons)
         if not await self._is_undecided(candidate):
             log.info("a_person_decided version=%d the_gate_says=%s", candidate.number, reason)
@@ -360,13 +370,19 @@ class SlowLoop:
         held_out = await run_sync(self.turns.held_out, _HELD_OUT)
         await self.judging.require_for_gate(held_out)
         self.trouble = None
-        return await self.proof.weigh(
+        before = None if serving is None else serving.weights
+        report = await self.proof.weigh(
             candidate.weights,
-            None if serving is None else serving.weights,
+            before,
             held_out,
             seed=candidate.number,
             judge=self.judge(),
             number=(1.0, *_SMALLER).index(scale) + 1,
+        )
+        if not report.is_passed:
+            return report
+        return replace(
+            report, habits=await self.habits.compare(candidate.weights, before, held_out)
         )
 
     def _smaller_than(self, scale: float) -> float | None:

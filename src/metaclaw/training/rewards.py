@@ -119,6 +119,24 @@ class Rewards:
             found = await self._by_votes(step, texts)
         return _of_each(answers, found)
 
+    def breaks(self, rule: Skill, step: Step, answers: Sequence[Rollout]) -> list[bool | None]:
+        """Whether each answer breaks a rule by the rule's check; None if the rule is not about it.
+        Blocks.
+        """
+        check = _readable(rule)
+        if check is None or not self.matches(rule, step.task, step.scope):
+            return [None] * len(answers)
+        parts = [parts_of(answer.text, step.tools) for answer in answers]
+        found = examine_many(
+            check, parts, _CHECK_LIMIT_S, conversation=conversation_of(step), is_strict=True
+        )
+        return [
+            one.outcome is Outcome.FAIL
+            if concerns(check, answer) and one.outcome is not Outcome.UNKNOWN
+            else None
+            for one, answer in zip(found, parts, strict=True)
+        ]
+
     async def score_by_judge(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
         """The share of the judge's votes for each answer; None where there is no judge."""
         return _of_each(answers, await self._by_votes(step, _usable(answers)))

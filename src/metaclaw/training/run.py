@@ -18,7 +18,7 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Text
-from metaclaw.domain.ids import TurnId
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend, Windows
@@ -31,10 +31,11 @@ from metaclaw.training.advantages import (
     normaliser,
     step_size,
 )
-from metaclaw.training.backends.blocking_calls import gather_all
+from metaclaw.training.backends.calls import gather_all
 from metaclaw.training.checkpoints import add_varied, set_aside
 from metaclaw.training.curriculum import TrainingPrompt, choose_prompts, cut_pieces
 from metaclaw.training.derived_prompts import base_turn, distil, may_help
+from metaclaw.training.drawn_elsewhere import EngineGap, engine_gap
 from metaclaw.training.extra_prompts import (
     REHEARSAL_TOKENS,
     SURE_ANSWER_COPIES,
@@ -45,6 +46,8 @@ from metaclaw.training.extra_prompts import (
     rehearse,
 )
 from metaclaw.training.golden import golden_items
+from metaclaw.training.held_calls import teaches, with_recorded
+from metaclaw.training.hosts.run_sampler import RolloutServer, RunSampler
 from metaclaw.training.imitation import (
     RETRY_TEMPERATURE,
     Demonstration,
@@ -89,6 +92,10 @@ async def _always() -> None:
     """Every step may be made."""
 
 
+def _never_broken(rule: SkillName) -> float:
+    return 0.0
+
+
 async def _no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstration]:
     return []
 
@@ -108,6 +115,7 @@ class RunTally:
     skipped: Counter[Skip] = field(default_factory=Counter)
     phase: str = Phase.LEARN.value
     reason: str = ""
+    notice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,8 @@ class TrainingRun:
     """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block.
     `find_demonstrations` finds right answers that are known for prompts like these; `varied` are
     prompts that were made from those of the turns. `may_step` raises TrainingError where a step
-    must not begin now."""
+    must not begin now. `broken_share` is the share of turns in which a rule was broken; it blocks.
+    `server`, if there is one, draws the rollouts."""
 
     plan: RunPlan
     turns: Sequence[TrainingTurn]
@@ -140,7 +149,9 @@ class TrainingRun:
         _no_demonstrations
     )
     varied: Sequence[TrainingTurn] = ()
+    broken_share: Callable[[SkillName], float] = _never_broken
     may_step: Callable[[], Awaitable[None]] = _always
+    server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
         self._turns = {turn.id: turn for turn in (*self.turns, *self.varied)}
@@ -155,6 +166,7 @@ class TrainingRun:
         self._pool, self._validation = add_varied(pool, validation, varied, most)
         self._demonstrations: list[Demonstration] = []
         self._wanted: dict[str, BestAnswer] = {}
+        self._urgency: dict[str, float] = {}
         self._done = 0
         self._records: list[StepRecord] = []
         self._rehearsed: list[Rehearsed] = []
@@ -167,11 +179,33 @@ class TrainingRun:
             greedy_reward=self._greedy_reward,
         )
         self.tally = RunTally(of_steps=self.recipe.steps)
+        self._sampler = RunSampler(
+            plan=self.plan, backend=self.backend, journal=self.journal, server=self.server
+        )
+
+    def drawn_by(self) -> str:
+        """What drew the answers of the run; empty if it was the trainer alone."""
+        gaps = [record.gap for record in self._records if record.gap is not None]
+        if self.server is None or not gaps:
+            return ""
+        mean = EngineGap(
+            sum(gap.difference for gap in gaps) / len(gaps), sum(gap.kl for gap in gaps) / len(gaps)
+        )
+        return (
+            f"{self.server.name} in {len(gaps)} of {len(self._records)} steps; its log-probabilities"
+            f" differ from the trainer's by {mean}"
+        )
 
     async def complete(self, label: str) -> Weights:
         """Everything that is left of the run, as windows allow; the weights it ends with. Raises
         TrainingError.
         """
+        try:
+            return await self._complete(label)
+        finally:
+            await self._sampler.aclose()
+
+    async def _complete(self, label: str) -> Weights:
         chosen = await self.journal.find("weights-chosen", Weights)
         if chosen is None:
             await self._open()
@@ -203,6 +237,7 @@ class TrainingRun:
         self._rehearsed = await self._rehearsal()
         self._demonstrations = await self._known_demonstrations()
         self._wanted = {one.turn: one for one in await self._wanted_answers()}
+        self._urgency = await self.journal.once("urgency", dict[str, float], self._urgent_keys)
 
     async def _learn(self, label: str) -> None:
         """Make steps until the schedule ends the run; keep checkpoints on the way."""
@@ -272,8 +307,11 @@ class TrainingRun:
         groups = [
             await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())
         ]
-        scored = [one for piece in groups for one in piece]
-        rewarded = group_advantages(scored)
+        whole = [one for piece in groups for one in piece]
+        scored = [one.drawn for one in whole]
+        rewarded = group_advantages(
+            [one if one.recorded and teaches(one) else one.drawn for one in whole]
+        )
         known = best_answers(self._records)
         imitated, hinted, helped = await self._imitated(step, scored)
         explored, tried = await self._explored(
@@ -407,16 +445,29 @@ class TrainingRun:
         )
         drawn = await sample(turns, drawing)
         self.tally.drawn += sum(map(len, drawn))
+        recorded = [turn.preference if sample == self._sample else () for turn in turns]
+        drawn = [
+            await with_recorded(group, turn.prompt, some, self.backend)
+            for group, turn, some in zip(drawn, turns, recorded, strict=True)
+        ]
         rewards = await gather_all(
             [self.rewards.score(turn.step, some) for turn, some in zip(turns, drawn, strict=True)]
         )
         return [
-            ScoredGroup(turn.id, turn.prompt, tuple(some), tuple(worth), turn.key)
-            for turn, some, worth in zip(turns, drawn, rewards, strict=True)
+            ScoredGroup(turn.id, turn.prompt, tuple(some), tuple(worth), turn.key, len(extra))
+            for turn, some, worth, extra in zip(turns, drawn, rewards, recorded, strict=True)
         ]
 
     async def _sample(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
-        return await self.backend.sample([turn.prompt for turn in turns], drawing)
+        return await self._present([turn.prompt for turn in turns], drawing)
+
+    async def _present(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing
+    ) -> list[list[Rollout]]:
+        """Rollouts of the weights as they are."""
+        drawn = await self._sampler.sample(prompts, drawing, self.tally.moved)
+        self.tally.notice = self._sampler.notice
+        return drawn
 
     async def _sample_hotter(
         self, turns: Sequence[TrainingTurn], drawing: Drawing
@@ -444,7 +495,7 @@ class TrainingRun:
         ]
         groups = [group for group in able if is_flat(group)]
         turns = [self._turns[group.turn] for group in groups]
-        draw = self.backend.sample_base if step % 2 else self.backend.sample
+        draw = self.backend.sample_base if step % 2 else self._present
 
         async def sample(some: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
             return await draw([turn.hinted or turn.prompt for turn in some], drawing)
@@ -481,7 +532,11 @@ class TrainingRun:
         length.
         """
         chosen = choose_prompts(
-            self._pool, self._records, self.recipe.prompts_per_step, self.plan.seed
+            self._pool,
+            self._records,
+            self.recipe.prompts_per_step,
+            self.plan.seed,
+            self._urgency,
         )
         return self._cut([self._turns[TurnId(prompt.turn)] for prompt in chosen])
 
@@ -531,6 +586,18 @@ class TrainingRun:
             return await run_sync(read)
 
         return await self.journal.once("wanted", list[BestAnswer], make)
+
+    async def _urgent_keys(self) -> dict[str, float]:
+        """How often the rules of each key are broken, for keys with rules that are."""
+
+        def read() -> dict[str, float]:
+            rules = {turn.key: turn.step.stamp.skills for turn in self._turns.values()}
+            shares = {
+                key: max(map(self.broken_share, names), default=0.0) for key, names in rules.items()
+            }
+            return {key: share for key, share in shares.items() if share}
+
+        return await run_sync(read)
 
     async def _rehearsal(self) -> list[Rehearsed]:
         """The untrained model's answers to ordinary questions: from the journal, or drawn now."""
@@ -625,4 +692,5 @@ def _record(scored: Sequence[ScoredGroup]) -> StepRecord:
         earned=earned_lengths(scored),
         length=tokens / len(rollouts),
         entropy=-sum(sum(rollout.logprobs_T) for rollout in rollouts) / tokens,
+        gap=engine_gap(rollouts),
     )

@@ -13,9 +13,11 @@ from metaclaw.domain.skill import combined_hash
 from metaclaw.domain.training import Rejection
 from metaclaw.domain.turn import Step, Turn
 from metaclaw.errors import WireError
-from metaclaw.learn import RecordedSteps, UnplayableError, sent_request
+from metaclaw.learn import RecordedSteps
 from metaclaw.store import LedgerReader, SqlBatches, TrainingBatch
 from metaclaw.training.curriculum import is_held_out
+from metaclaw.training.held_calls import RecordedAnswer, preference_of
+from metaclaw.training.replay import UnplayableError, sent_request
 
 _MOST_COUNTED: Final = 2_000
 NOTHING_SCORES: Final = "nothing can score its answers (no check, no judge, no verdict)"
@@ -53,7 +55,7 @@ class TrainingTurn:
     scored.
 
     `hinted` is the same prompt with a hint in it, where there is one. `max_tokens` is the longest
-    answer the client asked for, where it said."""
+    answer the client asked for, where it said. `preference` are a refused and an accepted answer."""
 
     id: TurnId
     prompt: tuple[int, ...]
@@ -61,6 +63,7 @@ class TrainingTurn:
     key: str
     hinted: tuple[int, ...] | None = None
     max_tokens: int | None = None
+    preference: tuple[RecordedAnswer, ...] = ()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -223,6 +226,7 @@ class QueryTurns:
             key,
             self.hint(recorded.turn, step),
             _max_tokens(recorded.turn),
+            preference_of(recorded.turn),
         )
 
 

@@ -253,7 +253,8 @@ def rotate_halves(heads: Tensor, rotations: Tensor) -> Tensor:
     halves.
     """
     cosines, sines = rotations.unbind(-2)
-    swapped = heads.roll(heads.shape[-1] // 2, -1)
+    one, two = heads.chunk(2, -1)
+    swapped = torch.cat((two, one), -1)
     return torch.mul(heads, cosines).addcmul_(swapped, sines)
 
 

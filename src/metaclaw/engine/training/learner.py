@@ -371,8 +371,10 @@ def _rows_at_once(shape: Shape, device: torch.device) -> int:
         return _ROWS_AT_ONCE["cpu"]
     values = 4 * shape.width + 3 * shape.query_width + 3 * shape.kv_width + 3 * shape.feed_width
     bytes_per_row = shape.layers * values * torch.bfloat16.itemsize
-    memory = torch.cuda.mem_get_info(device)[1]
-    return max(1024, min(_ROWS_AT_ONCE["cuda"], int(_ROWS_SHARE * memory / bytes_per_row)))
+    free, whole = torch.cuda.mem_get_info(device)
+    # The other half of what is free is for drawing.
+    memory = min(_ROWS_SHARE * whole, free / 2)
+    return max(1024, min(_ROWS_AT_ONCE["cuda"], int(memory / bytes_per_row)))
 
 
 def _decoder(folder: Path) -> Callable[[Sequence[int]], str]:

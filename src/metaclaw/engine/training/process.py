@@ -2,6 +2,7 @@
 time.
 """
 
+import gc
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -340,6 +341,8 @@ class Trainer:
             yield learner
 
     def _new_learner(self, rank: int, seed: int) -> Learner:
-        self._learner = None  # its memory is needed for the next
+        # Its memory is needed for the next one, and parts of it refer to each other.
+        self._learner = None
+        gc.collect()
         self._learner = self._make(rank, seed)
         return self._learner

@@ -226,6 +226,9 @@ class Hold:
         tail = await reply.finish(attempts.made, text, final, has_calls=end is not HoldEnd.STOPPED)
         builder.drop_provider_bytes()
         builder.add_provider_bytes(first.said)
+        if attempts.names:
+            # The prompt may train, with what was refused at it.
+            builder.tokens = first.completion.tokens
         builder.answer_id = builder.answer_id or first.completion.id
         builder.model = first.completion.model or builder.model
         return tail

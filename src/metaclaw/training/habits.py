@@ -1,0 +1,72 @@
+"""How often rules are broken without their text in the prompt, before a version and with it.
+
+Candidate and serving version answer held-out prompts from which one rule was taken, and the rule's
+check counts the answers that break it. The report of the gate shows both."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.policy import Habit, Weights
+from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.training import Drawing
+from metaclaw.ports import TrainingBackend, Windows
+from metaclaw.training.absorption import PromptPair, SkillPrompts
+from metaclaw.training.rewards import Rewards
+from metaclaw.training.training_turns import TrainingTurn
+
+_LEAST_PROMPTS: Final = 4
+_MOST_PROMPTS: Final = 24
+_DRAWS: Final = 4
+
+
+@dataclass(eq=False, kw_only=True)
+class HabitTest:
+    """Counts how often rules are broken without their text in the prompt."""
+
+    backend: TrainingBackend
+    rewards: Rewards
+    prompts: SkillPrompts
+    windows: Windows
+    rules: Callable[[], Sequence[Skill]]
+    max_tokens: int
+    temperature: float
+
+    async def compare(
+        self, candidate: Weights, serving: Weights | None, turns: Sequence[TrainingTurn]
+    ) -> tuple[Habit, ...]:
+        """The habits of the rules that stood in these turns' prompts. Raises TrainingError."""
+        found: list[Habit] = []
+        for rule in self.rules():
+            if rule.kind is not SkillKind.RULE or rule.check is None:
+                continue
+            pairs = (await run_sync(self.prompts.prompts_with, rule, turns))[:_MOST_PROMPTS]
+            if len(pairs) < _LEAST_PROMPTS:
+                continue
+            before, after = [
+                await self._broken(rule, pairs, weights) for weights in (serving, candidate)
+            ]
+            if before is not None and after is not None:
+                found.append(Habit(rule.name, before, after))
+        return tuple(found)
+
+    async def _broken(
+        self, rule: Skill, pairs: Sequence[PromptPair], weights: Weights | None
+    ) -> float | None:
+        """How many of 100 answers that the rule is about break it; None if it is about none."""
+        drawing = Drawing(_DRAWS, self.max_tokens, self.temperature, len(pairs))
+        await self.windows.until_open()
+        prompts = [pair.without for pair in pairs]
+        if weights is None:
+            drawn = await self.backend.sample_base(prompts, drawing)
+        else:
+            drawn = await self.backend.sample(prompts, drawing, weights)
+        marks = [
+            mark
+            for pair, group in zip(pairs, drawn, strict=True)
+            for mark in await run_sync(self.rewards.breaks, rule, pair.step, group)
+            if mark is not None
+        ]
+        return 100.0 * sum(marks) / len(marks) if marks else None

@@ -1,0 +1,92 @@
+"""Held calls become habits: what a rule refused and what was accepted after it are a preference on
+one prompt.
+
+A held answer is recorded as attempts. The first, which was refused, and the last,
+which was accepted, join the answers that are drawn to the same prompt, with their log-probabilities
+under the weights of the step: rewards are compared within the group, so the refused one gets a
+negative advantage and the accepted one a positive one, both bounded by the group's spread. They
+stay out of the run's records, and of a step whose drawn answers all earn as much as the accepted
+one: what is a habit already is pushed no further."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from metaclaw.domain.chat import Part, Text, ToolCall
+from metaclaw.domain.training import Rollout
+from metaclaw.domain.turn import HoldEnd, Turn
+from metaclaw.ports import TrainingBackend
+from metaclaw.training.advantages import ScoredGroup
+from metaclaw.wires import said_parts
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """An answer that was drawn when the turn was made: its tokens, and its text as the policy
+    writes it.
+    """
+
+    tokens: tuple[int, ...]
+    text: str
+
+
+def preference_of(turn: Turn) -> tuple[RecordedAnswer, ...]:
+    """The refused answer and the accepted one after it; empty if no rule held the turn's calls
+    until they complied, or if the tokens were not recorded.
+    """
+    held = turn.enforcement
+    if held is None or len(held.attempts) < 2:
+        return ()
+    if not any(rule.is_checked and rule.end is HoldEnd.COMPLIED for rule in held.rules):
+        return ()
+    found = [_recorded(attempt) for attempt in (held.attempts[0], held.attempts[-1])]
+    return tuple(one for one in found if one is not None) if all(found) else ()
+
+
+def _recorded(attempt: Turn) -> RecordedAnswer | None:
+    if attempt.tokens is None or not attempt.tokens.sampled_ids:
+        return None
+    parts = said_parts(attempt.wire, attempt.stream, attempt.exchange.said, partial=True)
+    return RecordedAnswer(attempt.tokens.sampled_ids, "".join(map(_written, parts)))
+
+
+def _written(part: Part) -> str:
+    match part:
+        case Text():
+            return part.text
+        case ToolCall():
+            try:
+                arguments = json.loads(part.arguments or "{}")
+            except ValueError:
+                arguments = part.arguments
+            call = {"name": part.name, "arguments": arguments}
+            return f"<tool_call>{json.dumps(call)}</tool_call>"
+        case _:
+            return ""
+
+
+async def with_recorded(
+    group: Sequence[Rollout],
+    prompt: Sequence[int],
+    preference: Sequence[RecordedAnswer],
+    backend: TrainingBackend,
+) -> list[Rollout]:
+    """The drawn answers, and behind them the refused and the accepted one."""
+    if not preference:
+        return list(group)
+    scores = await backend.score([(prompt, one.tokens) for one in preference])
+    recorded = [
+        Rollout(one.tokens, tuple(min(0.0, value) for value in score), one.text, True)
+        for one, score in zip(preference, scores, strict=True)
+    ]
+    return [*group, *recorded]
+
+
+def teaches(group: ScoredGroup) -> bool:
+    """Whether the recorded answers of a group say more than the drawn ones: the accepted one earns
+    more than the refused one, and than some drawn one.
+    """
+    *drawn, refused, accepted = group.rewards_G
+    if refused is None or accepted is None or refused >= accepted:
+        return False
+    return any(reward is not None and reward < accepted for reward in drawn)
