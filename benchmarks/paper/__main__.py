@@ -18,6 +18,7 @@ behind the proxy judges answers by the benchmark's checkers; it writes the skill
 judge: rules are checked by programs that grade parts of an answer."""
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -80,7 +81,8 @@ def jobs_of(given: argparse.Namespace, exchange: Exchange) -> Jobs:
     """The runs of one call."""
     numbers = {name: getattr(given, name) for name in NUMBERS}
     settings = Settings(**numbers, course=given.course, device=given.device, sets=tuple(given.sets))
-    machine = replace(machine_of(given), is_embedded=False)
+    machine = machine_of(given)
+    machine = replace(machine, model=machine.model.resolve(), is_embedded=False)
     found: Jobs = []
     for part in given.parts:
         for condition, go in _PARTS[part](given, settings, exchange):
@@ -116,20 +118,22 @@ def _habits(
 _PARTS: Final = {"table": _table, "curve": _curve, "habits": _habits}
 
 
+def planned(words: Sequence[str], plan: Path) -> list[argparse.Namespace]:
+    """The calls of a plan: each line's options behind those of the command, with variables of the
+    environment in them.
+    """
+    text = os.path.expandvars(plan.read_text("utf-8"))
+    lines = [shlex.split(line, comments=True) for line in text.splitlines()]
+    return [parse([*words, *line]) for line in lines if line]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     given, exchange = parse(arguments), Exchange()
     if given.report:
         print(write_report(read_runs(given.out)))
         return 0
-    calls = [given]
-    if given.plan is not None:
-        words = sys.argv[1:] if arguments is None else list(arguments)
-        lines = given.plan.read_text(encoding="utf-8").splitlines()
-        calls = [
-            parse([*words, *shlex.split(line, comments=True)])
-            for line in lines
-            if shlex.split(line, comments=True)
-        ]
+    words = sys.argv[1:] if arguments is None else arguments
+    calls = [given] if given.plan is None else planned(words, given.plan)
     jobs = [job for call in calls for job in jobs_of(call, exchange)]
     status = run_jobs(given.out, given.parallel, jobs)
     print(write_report(read_runs(given.out)))

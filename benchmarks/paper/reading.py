@@ -2,12 +2,16 @@
 
 import re
 
-VIEWS = {"": str, "upper": str.upper, "first": lambda word: word[0]}
-
 
 def pieces_of(form: str, given: dict[str, str]) -> list[tuple[str, int]]:
     """The right answer in pieces, each with 1 if it comes from the task."""
     return [
-        (glue, 0) if glue else (VIEWS[view](given[name]), 1)
+        (glue, 0) if glue else (_seen(given[name], view), 1)
         for glue, name, view in re.findall(r"([^{}]+)|\{(\w+)\.?(\w*)\}", form)
     ]
+
+
+def _seen(word: str, view: str) -> str:
+    if view == "upper":
+        return word.upper()
+    return word[0] if view == "first" else word

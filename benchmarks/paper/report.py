@@ -96,12 +96,19 @@ Marks = dict[Place, float]
 def _marks(
     runs: Sequence[Run], cell: tuple[str, str, str], field: str, *, files: bool = False
 ) -> Marks:
-    """The marks of an exam by seed, day and question; of files alone, if so."""
+    """The marks of whole exams by seed, day and question; of files alone, if so."""
     condition, weights, skills = cell
+    whole = {
+        run.seed
+        for run in runs
+        if run.condition == condition
+        for line in run.of("exam")
+        if (line["weights"], line["skills"]) == (weights, skills)
+    }
     return {
         (run.seed, str(line["day"]), str(line["question"])): float(line[field])
         for run in runs
-        if run.condition == condition
+        if run.condition == condition and run.seed in whole
         for line in run.of("answer")
         if line["when"] == "exam"
         and (line["weights"], line["skills"]) == (weights, skills)
@@ -150,8 +157,7 @@ def _each_for_the_other(runs: Sequence[Run]) -> str:
         {
             (run.condition, str(line["weights"]), str(line["skills"]))
             for run in runs
-            for line in run.of("answer")
-            if line["when"] == "exam"
+            for line in run.of("exam")
         },
         key=lambda cell: (cell[2], cell[1], cell[0]),
     )
@@ -159,6 +165,7 @@ def _each_for_the_other(runs: Sequence[Run]) -> str:
     for condition, weights, skills in cells:
         marks = _marks(runs, (condition, weights, skills), "score")
         done = _marks(runs, (condition, weights, skills), "is_passed", files=True)
+        placed = _marks(runs, (condition, weights, skills), "is_placed")
         trained = "without skills" if condition == "nobody" else f"with those of {condition}"
         rows.append(
             [
@@ -166,9 +173,13 @@ def _each_for_the_other(runs: Sequence[Run]) -> str:
                 weights if weights == "untrained" else f"trained {trained}",
                 len({place[0] for place in marks}),
                 *(_percent(bootstrap(nest(one.items()))) for one in (marks, done)),
+                f"{100 * statistics.fmean(placed.values()):.0f} %",
             ]
         )
-    head = ("skills written by", "weights", "seeds", "accuracy (95 %)", "completion (95 %)")
+    head = (
+        *("skills written by", "weights", "seeds", "accuracy (95 %)", "completion (95 %)"),
+        "with a skill in the prompt",
+    )
     return _grid(head, rows)
 
 
@@ -275,21 +286,49 @@ def _nights(runs: Sequence[Run]) -> str:
         if not run.of("end"):
             ended = "; ".join(line["error"] for line in run.of("failed")) or "killed"
         nights = ", ".join(f"{line['seconds']:.0f}" for line in run.of("night"))
+        abilities = ", ".join(filter(None, map(_abilities, run.of("version")))) or "–"
         last = max(line["at_s"] for line in run.lines)
         rows.append(
             [
                 f"{run.course}, {run.condition}, seed {run.seed}",
                 ended,
                 versions,
+                abilities,
                 nights,
                 f"{last:.0f}",
             ]
         )
-    return _grid(("run", "came to its end", "versions", "nights, s", "seconds"), rows)
+    head = ("run", "came to its end", "versions", "golden set", "nights, s", "seconds")
+    return _grid(head, rows)
+
+
+def _abilities(version: Line) -> str:
+    """The change on the golden set of general tasks, in points."""
+    golden = (version.get("report") or {}).get("golden") or {}
+    serving, candidate = golden.get("serving"), golden.get("candidate")
+    if serving is None or candidate is None:
+        return ""
+    return f"{100 * (candidate - serving):+.1f}"
+
+
+def _reported(runs: Sequence[Run]) -> str:
+    """What the program itself says of each version: violations with a rule taken out."""
+    rows = [
+        [
+            f"seed {run.seed}, version {line['version']}",
+            habit["rule"],
+            habit["before"],
+            habit["after"],
+        ]
+        for run in runs
+        for line in run.of("version")
+        for habit in (line.get("report") or {}).get("habits", ())
+    ]
+    return _grid(("`metaclaw policy show`", "rule", "before", "after"), rows)
 
 
 _TABLES: Final[dict[str, Sequence[Callable[[Sequence[Run]], str]]]] = {
     "table": (_rows, _differences, _each_for_the_other, _stream),
     "curve": (_curve, _families),
-    "habits": (_habits,),
+    "habits": (_habits, _reported),
 }

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import httpx
 
-from benchmarks.home import Machine, settle, wait_until_judged
+from benchmarks.home import TO_READ, Machine, settle, wait_until_judged
 from benchmarks.program_runs import ANSWER_S, ChatReply, RunLog, chats, train
 from metaclaw.engine import MODEL_ID
 from tests.support.program import Program
@@ -17,12 +17,11 @@ Talk = Sequence[tuple[str, str]]
 
 NUMBERS: Final = (
     *("minutes", "steps", "days", "days_after", "chats", "questions"),
-    *("max_tokens", "at_once", "exam_seconds"),
+    *("max_tokens", "at_once", "exam_seconds", "settle_seconds"),
 )
 """The settings that are numbers."""
 MODEL: Final = f"embedded/{MODEL_ID}"
 """Only its provider's name counts."""
-_SETTLE_S: Final = 60.0
 
 
 class OutOfTimeError(Exception):
@@ -32,18 +31,20 @@ class OutOfTimeError(Exception):
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Numbers of a run. `chats` and `questions` are for each rule, `exam_seconds` what is left of
-    the minutes for exams behind a night; `sets` are for `metaclaw start --set`.
+    the minutes for exams behind a night, `settle_seconds` the longest wait for what was said to be
+    read; `sets` are for `metaclaw start --set`.
     """
 
     minutes: float = 8.0
     steps: int = 40
-    days: int = 6
-    days_after: int = 4
+    days: int = 5
+    days_after: int = 2
     chats: int = 40
     questions: int = 12
     max_tokens: int = 80
     at_once: int = 16
     exam_seconds: float = 60.0
+    settle_seconds: float = 30.0
     course: str = "office"
     device: str = "auto"
     sets: tuple[str, ...] = ()
@@ -60,7 +61,7 @@ def policy_config(machine: Machine) -> str:
     """The sections that every part's configuration has."""
     return (
         f'[policy]\nbase_model = "{machine.model}"\ntrain_share = 0.0\n'
-        "[schedule]\nsleep = []\nidle_minutes = 1440.0\n"
+        "[schedule]\nsleep = []\nidle_minutes = 1440.0\nmax_load = 0.0\n"
     )
 
 
@@ -71,6 +72,8 @@ class Stage:
     settings: Settings
     log: RunLog
     program: Program
+    kinds: Sequence[str] = TO_READ
+    """What is waited for when something was said."""
 
     @property
     def seconds_left(self) -> float:
@@ -98,7 +101,7 @@ class Stage:
         """A night of training. Raises OutOfTimeError if it is not over when only the time for the
         exam is left.
         """
-        settle(self.program, _SETTLE_S)
+        self.settle()
         known, began = len(self.versions()), self.log.seconds
         reserve = self.settings.exam_seconds
         deadline = self.log.began + 60 * self.settings.minutes - reserve
@@ -123,7 +126,8 @@ class Stage:
 
     def settle(self) -> None:
         """Wait until all that was said has been read."""
-        settle(self.program, min(_SETTLE_S, max(1.0, self.seconds_left)))
+        most = min(self.settings.settle_seconds, max(1.0, self.seconds_left))
+        settle(self.program, most, self.kinds)
 
     def skills(self) -> dict[str, str]:
         """The text of each skill in force, by name."""
@@ -158,7 +162,7 @@ class Stage:
             key = (facts.get("state"), facts.get("step"))
             if key not in told:
                 told.add(key)
-                kept = ("state", "step", "steps", "mean_reward", "reward", "paused_reason")
+                kept = ("state", "step", "steps", "mean_reward", "validated", "skipped", "troubles")
                 self.log.tell(kind, **{name: facts[name] for name in kept if name in facts})
 
         return tell

@@ -19,13 +19,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from anyio.from_thread import start_blocking_portal
 
-from benchmarks.home import Machine, running
+from benchmarks.home import TO_READ, Machine, running
 from benchmarks.paper.course import Course, make_course
 from benchmarks.paper.scripted import ScriptedModel, skill_name, told
 from benchmarks.paper.stage import OutOfTimeError, Settings, Stage, policy_config
@@ -163,6 +163,7 @@ class Arm:
                 is_passed=one.marks.passed,
                 said=one.text[:120],
                 version=one.version,
+                is_placed=bool(one.skills),
                 placed=one.skills,
             )
 
@@ -178,10 +179,17 @@ def run(
     """One arm. The arms of the writers `others` run beside this one."""
     course = make_course(settings.course, log.seed)
     log.tell("begin", settings=asdict(settings), writer=writer)
-    with _scripted(course) as (url, model):
-        config = _config(writer, url) + policy_config(machine)
-        with running(machine, log.name, *settings.arguments(), config=config) as program:
-            arm = Arm(course, Stage(settings, log, program))
+    config = policy_config(machine)
+    try:
+        with (
+            _scripted(course) as (url, model),
+            running(
+                machine, log.name, *settings.arguments(), config=_config(writer, url) + config
+            ) as program,
+        ):
+            # Without an evolver, lessons wait for ever.
+            kinds = ("turns", "listening") if writer is Writer.NOBODY else TO_READ
+            arm = Arm(course, Stage(settings, log, program, kinds))
             try:
                 _live(writer, arm, exchange)
                 if writer is Writer.NOBODY:
@@ -189,9 +197,9 @@ def run(
                     _learn_again(others, arm, model)
             except OutOfTimeError:
                 log.tell("stopped")
-            finally:
-                exchange.give(log, writer, {})
             log.tell("end", total_s=log.seconds)
+    finally:
+        exchange.give(log, writer, {})
 
 
 def _live(writer: Writer, arm: Arm, exchange: Exchange) -> None:
@@ -224,9 +232,10 @@ def _learn_again(writers: Sequence[Writer], arm: Arm, model: ScriptedModel) -> N
     """Skills from what the trained weights do wrong, and exams with these, also of the untrained
     weights. The model itself comes first, so that no earlier skills can help it.
     """
-    stage, program = arm.stage, arm.stage.program
+    stage, program = replace(arm.stage, kinds=TO_READ), arm.stage.program
+    arm = replace(arm, stage=stage)
     days = arm.course.days[stage.settings.days :][: stage.settings.days_after]
-    newest = next((one["version"] for one in stage.versions()), 0)
+    serving = program.get("/api/policy")["policy_version"]
     for writer in sorted(writers, key=WRITERS.index, reverse=True):
         provider = ["--set", f"evolver.provider={_PROVIDERS[writer]}"]
         program.stop()
@@ -236,9 +245,10 @@ def _learn_again(writers: Sequence[Writer], arm: Arm, model: ScriptedModel) -> N
         arm.work(days)
         skills = f"{writer}, of trained"
         arm.examine("trained", skills)
-        stage.send("POST", "/api/policy/rollback", version=0)
-        arm.examine("untrained", skills)
-        stage.send("POST", "/api/policy/promote", version=newest)
+        if serving:
+            stage.send("POST", "/api/policy/rollback", version=0)
+            arm.examine("untrained", skills)
+            stage.send("POST", "/api/policy/promote", version=serving)
         stage.put({})
 
 

@@ -148,14 +148,22 @@ def _wait_for_index(target: Target, options: Options, say: Say) -> None:
     while time.monotonic() < give_up:
         status, body = request(target.port, "GET", "/api/status")
         skills = json.loads(body).get("skills", {}) if status == 200 else {}
-        retrieval = skills.get("retrieval", {})  # programs before it had no index of meaning
-        if not retrieval.get("state", "").startswith(("idle", "starting", "indexing")):
+        if not _is_indexing(skills):
             break
         time.sleep(0.5)
     say(
         f"{target.name} has embedded {options.skills:,} skills after"
         f" {cpu_s(target.pid) - before:.0f} s of processor time"
     )
+
+
+def _is_indexing(skills: object) -> bool:
+    """Whether the status of a program says that it embeds its library. Programs that do not search
+    by meaning say nothing of it, or something else.
+    """
+    retrieval = skills.get("retrieval") if isinstance(skills, dict) else None
+    state = retrieval.get("state") if isinstance(retrieval, dict) else None
+    return isinstance(state, str) and state.startswith(("idle", "starting", "indexing"))
 
 
 def _placed(target: Target, bench: Bench, provider_port: int) -> int:

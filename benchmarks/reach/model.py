@@ -19,6 +19,7 @@ Item = dict[str, Any]
 _SURE = 0.6
 """The least share of a sentence that must have arrived for the model to understand it."""
 CORRECTED = "Corrected: "
+_READ, _FIND = "metaclaw_skill", "metaclaw_find"
 
 
 def item(text: str, when: str = "always", *, op: str = "add", **fields: Any) -> Item:
@@ -68,6 +69,11 @@ class ScriptedModel:
         self._replies = {
             squeeze(record["task"]): record["answer"]
             for record in (*data["corrections"], *data["harmless"])
+        }
+        self._skills = {
+            squeeze(task): str(skill["name"])
+            for skill in data["skills"]
+            for task in (*skill["natural"], *skill["paraphrases"])
         }
         self._nothing = {
             squeeze(said)
@@ -119,6 +125,26 @@ class ScriptedModel:
         if purpose == "evolve":
             return json.dumps({"skills": self._evolved(whole)}, ensure_ascii=False)
         return self._reply(messages, whole)
+
+    def lookup(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[str]
+    ) -> tuple[str, dict[str, str]] | None:
+        """The call by which the agent's model asks for the skill of its task: by name where the
+        prompt names it, else by a search. None if there is none, or it has it.
+        """
+        asked = [message_text(message) for message in messages if message.get("role") == "user"]
+        task = asked[-1] if asked else ""
+        name = self._skills.get(squeeze(task))
+        done = [
+            call["function"]["name"]
+            for message in messages
+            for call in message.get("tool_calls") or ()
+        ]
+        if name is None or _READ in done:
+            return None
+        if _READ in tools and name in "\n".join(map(message_text, messages)):
+            return _READ, {"name": name}
+        return (_FIND, {"query": task}) if _FIND in tools and _FIND not in done else None
 
     def listen(self, prompt: str) -> dict[str, Any]:
         """What the person laid down, changed, took back or corrected, as far as it stands in the

@@ -324,29 +324,75 @@ def projects(run: Run) -> list[Figure]:
     ]
 
 
+_WIRES = {"chat": "chat", "claude-code": "messages", "codex": "responses"}
+
+
 def skills(run: Run) -> list[Figure]:
     """Skills with examples, requests that they are for, and requests that have nothing to do with
-    them.
+    them: with tools, where the model asks for the skill of its task, and without.
     """
     count = len(run.data["skills"])
     with run.world("skills", skills=run.data["skills"]) as world:
         natural = [(name, world.say("sam", asked)) for name, asked in _asked(run, "natural")]
         distant = [(name, world.say("sam", asked)) for name, asked in _asked(run, "paraphrases")]
         unrelated = [bool(world.say("sam", asked).full) for asked in run.data["unrelated"]]
+        offered = _offered(run, world)
     return [
+        *offered,
         share(
-            f"skills on natural tasks, listed or in full, {count} in the library",
+            f"skills on natural tasks, without tools, listed or in full, {count} in the library",
             (s.names(n) for n, s in natural),
             least=0.95,
         ),
         share(
-            "skills on distant paraphrases, listed or in full",
+            "skills on distant paraphrases, without tools, listed or in full",
             (s.names(n) for n, s in distant),
             least=0.95,
         ),
-        share("skills on natural tasks, in full", (n in s.full for n, s in natural), least=0.60),
-        share("skills on distant paraphrases, in full", (n in s.full for n, s in distant)),
-        share("unrelated requests given any skill in full", unrelated, most=0.20),
+        share(
+            "skills on natural tasks, without tools, in full by ranking",
+            (n in s.full for n, s in natural),
+            least=0.60,
+        ),
+        share(
+            "skills on distant paraphrases, without tools, in full by ranking",
+            (n in s.full for n, s in distant),
+        ),
+        share("unrelated requests without tools given any skill in full", unrelated, most=0.20),
+    ]
+
+
+def _offered(run: Run, world: World) -> list[Figure]:
+    """What the model asked for, within the same request, in each wire of a client, whole and
+    streamed; and what it got unasked.
+    """
+    bodies = {skill["name"]: str(skill["body"]).strip() for skill in run.data["skills"]}
+    asked, unasked, seen = [], [], []
+    for agent, wire in _WIRES.items():
+        for stream in (False, True):
+            label = f"{wire}, {'streamed' if stream else 'whole'}"
+            for name, task in _asked(run, "natural"):
+                sent = world.ask_with_tools("sam", task, agent, stream=stream)
+                asked.append((label, sent.calls > 1 and bodies[name] in sent.words))
+                seen.append(sent.was_seen)
+            for task in run.data["unrelated"]:
+                sent = world.ask_with_tools("sam", task, agent, stream=stream)
+                unasked.append(any(body in sent.words for body in bodies.values()))
+                seen.append(sent.was_seen)
+    count = len(bodies)
+    return [
+        share(
+            f"skills asked for by the model, in full within the same request, {count} in the"
+            " library",
+            (hit for _, hit in asked),
+            least=1.0,
+        ),
+        *(
+            share(f"  {label}", (hit for one, hit in asked if one == label))
+            for label in dict.fromkeys(label for label, _ in asked)
+        ),
+        share("requests with tools given a skill in full unasked", unasked, most=0.0),
+        share("requests in which the client saw a call of the program's tools", seen, most=0.0),
     ]
 
 
@@ -357,14 +403,24 @@ def many_skills(run: Run) -> list[Figure]:
     with run.world("skills-500", skills=[*run.data["skills"], *others]) as world:
         natural = [(name, world.say("sam", asked)) for name, asked in _asked(run, "natural")]
         unrelated = [bool(world.say("sam", asked).full) for asked in run.data["unrelated"]]
+        bodies = {skill["name"]: str(skill["body"]).strip() for skill in run.data["skills"]}
+        found = [
+            bodies[name] in world.ask_with_tools("sam", asked, "chat", stream=False).words
+            for name, asked in _asked(run, "natural")
+        ]
     return [
         share(
-            f"skills on natural tasks, listed or in full, {count} in the library",
+            f"skills found with tools, by the list or a search, {count} in the library",
+            found,
+            least=0.75,
+        ),
+        share(
+            f"skills on natural tasks, without tools, listed or in full, {count} in the library",
             (s.names(n) for n, s in natural),
             least=0.75,
         ),
         share(
-            f"skills on natural tasks, in full, {count} in the library",
+            f"skills on natural tasks, without tools, in full, {count} in the library",
             (n in s.full for n, s in natural),
         ),
         share(f"unrelated requests given any skill in full, {count} in the library", unrelated),

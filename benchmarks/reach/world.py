@@ -19,6 +19,8 @@ from tests.support.program import Program
 
 SYSTEM = "You are a helpful agent."
 NEXT = "Do the next thing on the list."
+_INDEXING_S = 600.0
+_PLACE = "/home/ola/code/harbor"
 _PENDING = ("turns", "listening", "lessons", "evolutions")
 _POLL_S = 0.05
 _TOOL = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
@@ -63,6 +65,17 @@ class Sent:
         return name in self.full or name in self.listed
 
 
+@dataclass(frozen=True)
+class Offered:
+    """A request with tools: the words of the provider's last request for it, the number of these
+    requests, and whether the client saw a call of the program's own tools.
+    """
+
+    words: str
+    calls: int
+    was_seen: bool
+
+
 @dataclass
 class World:
     """One running program with its scripted provider. Every conversation of a person is a session
@@ -104,6 +117,28 @@ class World:
             )
             past.append((said, _answer_text(agent, response.json())))
         return sent
+
+    def ask_with_tools(self, user: str, said: str, agent: str, *, stream: bool) -> "Offered":
+        """Say this in a new session of an agent that offers tools; what its model had before it
+        answered.
+        """
+        self.sessions += 1
+        session = f"reach-{self.sessions}"
+        path, headers, body = _request(agent, session, _PLACE, SYSTEM, (), said)
+        if agent == "chat":
+            function = {"name": "shell", "description": "Run a command.", "parameters": _TOOL}
+            body["tools"] = [{"type": "function", "function": function}]
+        headers |= {"x-user-id": user, **self.program.auth}
+        before = self.provider.requests
+        response = self.http.post(
+            f"{self.program.url}{path}", json={**body, "stream": stream}, headers=headers
+        )
+        response.raise_for_status()
+        calls = self.provider.requests - before
+        lines = response.text.splitlines() if stream else [f"data: {response.text}"]
+        events = (line.removeprefix("data: ") for line in lines if line.startswith("data: {"))
+        was_seen = any(_calls_ours(json.loads(event)) for event in events)
+        return Offered(self.provider.newest, calls, was_seen)
 
     def read_by_tool(self, user: str, text: str) -> None:
         """Let an agent read this text with a tool."""
@@ -204,6 +239,7 @@ def running(
                 lambda found: (
                     not found["skills"]["retrieval"]["state"].startswith(("start", "index"))
                 ),
+                within_s=_INDEXING_S,
             )
             yield World(program, provider, http, patience_s)
         finally:
@@ -321,6 +357,19 @@ def _codex_item(role: str, text: str) -> dict[str, Any]:
         "role": role,
         "content": [{"type": "output_text" if role == "assistant" else "input_text", "text": text}],
     }
+
+
+def _calls_ours(value: object) -> bool:
+    """Whether an answer has a call of a tool of the program's own. Some wires repeat the definitions
+    of the tools, which are none.
+    """
+    if isinstance(value, list):
+        return any(map(_calls_ours, value))
+    if not isinstance(value, dict):
+        return False
+    is_ours = str(value.get("name")).startswith("metaclaw_")
+    is_call = "arguments" in value or "input" in value
+    return (is_ours and is_call) or any(map(_calls_ours, value.values()))
 
 
 def _answer_text(agent: str, answer: dict[str, Any]) -> str:

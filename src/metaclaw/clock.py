@@ -1,19 +1,19 @@
 """The time of day. Every part of the program reads it here.
 
-METACLAW_CLOCK names a file with the seconds by which this clock is ahead of the machine's, so that
-tests and simulations live through days. Waits use the monotonic clock, which it does not move."""
+METACLAW_CLOCK, read once, names a file with the seconds by which this clock is ahead of the
+machine's, so that tests and simulations live through days. Waits use the monotonic clock, which it does not move."""
 
 import os
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-_FILE = "METACLAW_CLOCK"
+_FILE = os.environ.get("METACLAW_CLOCK")
 
 
 def utc_now() -> datetime:
     """This moment, in UTC."""
     now = datetime.now(UTC)
-    return now + timedelta(seconds=_ahead_s()) if _FILE in os.environ else now
+    return now if _FILE is None else now + timedelta(seconds=_ahead_s(_FILE))
 
 
 def local_now() -> datetime:
@@ -23,11 +23,11 @@ def local_now() -> datetime:
 
 def local_today() -> date:
     """Today's date where the machine is."""
-    return local_now().date()
+    return date.today() if _FILE is None else local_now().date()
 
 
-def _ahead_s() -> float:
+def _ahead_s(file: str) -> float:
     try:
-        return float(Path(os.environ[_FILE]).read_text() or 0)
+        return float(Path(file).read_text() or 0)
     except (OSError, ValueError):
         return 0.0

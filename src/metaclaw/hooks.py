@@ -14,12 +14,22 @@ CALENDARS: Final = "metaclaw.calendars"
 TRAINING_SERVICES: Final = "metaclaw.training_services"
 MODEL_HOSTS: Final = "metaclaw.model_hosts"
 AGENTS: Final = "metaclaw.agents"
+PRESENCE: Final = "metaclaw.presence"
 
 # What distributions of this project add, and the folder of each in the repository.
 _OURS: Final = {
     COMMANDS: {"bench": "bench", "demo": "plugins/demo"},
-    CALENDARS: {"caldav": "plugins/caldav", "google": "plugins/google_calendar"},
-    TRAINING_SERVICES: {"mint": "plugins/mint", "weaver": "plugins/weaver"},
+    PRESENCE: {"desktop": "plugins/desktop"},
+    CALENDARS: {
+        "caldav": "plugins/caldav",
+        "google": "plugins/google_calendar",
+        "ics": "plugins/caldav",
+    },
+    TRAINING_SERVICES: {
+        "mint": "plugins/tinker",
+        "tinker": "plugins/tinker",
+        "weaver": "plugins/weaver",
+    },
     MODEL_HOSTS: {"sglang": "plugins/sglang"},
     AGENTS: dict.fromkeys(
         ("aider", "copaw", "ironclaw", "nanoclaw", "nemoclaw", "picoclaw", "zeroclaw"),

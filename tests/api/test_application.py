@@ -85,7 +85,7 @@ async def test_the_description_lists_every_route_with_what_it_takes(stage: Stage
     paths = described["paths"]
     listed = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     assert listed == {
-        (route.method, route.path) for route in stage.api._routes if not route.is_page
+        (route.method, route.path) for route in stage.api._router.routes if not route.is_page
     }
     for method, path in listed:
         operation = paths[path][method.lower()]
@@ -130,7 +130,7 @@ async def test_every_route_says_in_the_description_that_another_method_is_refuse
 
 async def test_the_page_about_http_tells_of_every_route(stage: Stage) -> None:
     page = DOCUMENT.read_text()
-    told = [route for route in stage.api._routes if not route.is_page]
+    told = [route for route in stage.api._router.routes if not route.is_page]
     missing = [route.path for route in told if f"{route.method} {route.path}" not in page]
     assert missing == []
     assert "`GET /ui/…`" in page

@@ -2,13 +2,7 @@
 what its rule says.
 """
 
-import io
-import json
-import sys
-from contextlib import redirect_stdout
-from functools import cache
 from pathlib import Path
-from types import CodeType
 
 import pytest
 from hypothesis import given, settings
@@ -23,38 +17,18 @@ from metaclaw.domain.chat import Text
 from metaclaw.domain.check import Conversation, ProgramCheck
 from metaclaw.skills import check_of, examine, parse_check
 from metaclaw.skills.files import parse_skill
+from tests.benchmarks.grading import grade
 from tests.support.cases import each
 
 BLIND = Path(pools.__file__).parent / "blind"
 EVERY_RULE = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 
 
-@cache
-def _compiled(rule: Rule) -> CodeType:
-    return compile(rule.program, rule.name, "exec")
-
-
-def grade(rule: Rule, task: str, said: str) -> float | None:
-    """What the check prints for an answer; None where it says that the task is not its own."""
-    out, before = io.StringIO(), sys.stdin
-    sys.stdin = io.StringIO(json.dumps({"messages": [], "task": task, "text": said, "calls": []}))
-    try:
-        with redirect_stdout(out):
-            exec(_compiled(rule), {"__name__": "__main__"})
-    except SystemExit as ended:
-        if ended.code != 2:
-            raise
-        return None
-    finally:
-        sys.stdin = before
-    return float(json.loads(out.getvalue())["score"])
-
-
 @EVERY_RULE
 def test_a_check_gives_one_to_the_right_answer_of_every_question(rule: Rule) -> None:
     for split in Split:
         for task in make_tasks([rule], split, 3, 60):
-            assert grade(rule, task.question, task.answer) == 1.0, task
+            assert grade(rule.program, task.question, task.answer) == 1.0, task
 
 
 @each("folder", sorted(BLIND.iterdir()), ids=lambda folder: folder.name)
@@ -97,7 +71,7 @@ def test_a_check_gives_less_than_half_to_every_other_answer(rule: Rule) -> None:
         f"{one.answer}\n{other.answer}",
     ]
     for said in wrong:
-        score = grade(rule, one.question, said)
+        score = grade(rule.program, one.question, said)
         assert score is not None, said
         assert 0.0 <= score < 0.5, said
 
@@ -106,24 +80,24 @@ def test_a_check_gives_less_than_half_to_every_other_answer(rule: Rule) -> None:
 def test_an_answer_earns_more_the_more_of_it_is_right(rule: Rule) -> None:
     task = make_tasks([rule], Split.TRAIN, 7, 1)[0]
     scores = [
-        grade(rule, task.question, said)
+        grade(rule.program, task.question, said)
         for said in ("Certainly, I can help.", task.answer[: len(task.answer) // 2], task.answer)
     ]
     assert scores == sorted(score for score in scores if score is not None)
     assert scores[0] != scores[1]
     beside = grade(
-        rule, task.question, f"{task.answer} and a great deal more that was not asked for"
+        rule.program, task.question, f"{task.answer} and a great deal more that was not asked for"
     )
     assert beside is not None
-    assert beside < (grade(rule, task.question, task.answer + ".") or 0.0)
+    assert beside < (grade(rule.program, task.question, task.answer + ".") or 0.0)
 
 
 @EVERY_RULE
 def test_what_repeats_the_right_answer_earns_less_than_saying_it_with_one_fault(rule: Rule) -> None:
     task = make_tasks([rule], Split.TRAIN, 9, 1)[0]
     repeated, faulty = (
-        grade(rule, task.question, task.answer * 4),
-        grade(rule, task.question, task.answer + "."),
+        grade(rule.program, task.question, task.answer * 4),
+        grade(rule.program, task.question, task.answer + "."),
     )
     assert repeated is not None
     assert faulty is not None
@@ -134,7 +108,9 @@ def test_a_check_has_nothing_to_say_of_other_rules_tasks() -> None:
     house = rules_of(Group.HOUSE)
     for task in make_tasks(house, Split.TRAIN, 1, 100):
         speaking = [
-            rule.name for rule in house if grade(rule, task.question, task.answer) is not None
+            rule.name
+            for rule in house
+            if grade(rule.program, task.question, task.answer) is not None
         ]
         assert speaking == [task.rule]
 
@@ -144,7 +120,7 @@ def test_a_check_has_nothing_to_say_of_other_rules_tasks() -> None:
 @given(said=st.text(max_size=120))
 def test_a_check_breaks_on_no_answer(rule: Rule, said: str) -> None:
     task = make_tasks([rule], Split.TRAIN, 1, 1)[0]
-    score = grade(rule, task.question, said)
+    score = grade(rule.program, task.question, said)
     assert score is not None
     assert (score == 1.0) is task.is_exact(said)
 

@@ -57,5 +57,38 @@ def test_files_of_agents_are_listed_with_what_repeats_or_contradicts_a_rule(
     assert {path: path.read_text() for path in files} == files, "nothing is changed"
 
 
+def test_the_workspace_that_openclaw_is_configured_for_is_read(
+    home: Path, tmp_path: Path, users_folder: Path
+) -> None:
+    workspace, folder = tmp_path / "claw", users_folder / ".openclaw"
+    for path, text in {
+        folder / "openclaw.json": f'{{agents: {{defaults: {{workspace: "{workspace}"}}}}}}',
+        folder / "workspace" / "SOUL.md": "- Be kind.\n",
+        workspace / "MEMORY.md": "- Answer in English.\n",
+        workspace / "memory" / "2026-11-18.md": "- The cat is called Mo.\n",
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert metaclaw("rules", "add", "Answer in German.").code == 0
+    facts = metaclaw("agents", "files", "--json").facts["files"]
+    assert {Path(one["path"]).name for one in facts} == {"SOUL.md", "MEMORY.md", "2026-11-18.md"}
+    (related,) = (related for one in facts for related in one["relations"])
+    assert (related["kind"], related["text"]) == ("contradicts", "Answer in English.")
+
+
+def test_a_rule_of_one_project_is_not_compared_with_files_of_another(
+    home: Path, tmp_path: Path
+) -> None:
+    shop, blog = tmp_path / "shop", tmp_path / "blog"
+    for project, indent in ((shop, "tabs"), (blog, "spaces")):
+        project.mkdir()
+        (project / "CLAUDE.local.md").write_text(f"- Indent with {indent}.\n")
+        rule = f"Indent with {indent}."
+        assert metaclaw("rules", "add", rule, "--project", str(project)).code == 0
+    facts = metaclaw("agents", "files", "--json").facts["files"]
+    related = [(one["kind"], one["rule"]) for file in facts for one in file["relations"]]
+    assert sorted(related) == [("repeats", "indent-with-spaces"), ("repeats", "indent-with-tabs")]
+
+
 def test_without_such_files_that_is_said(home: Path) -> None:
     assert "were found" in metaclaw("agents", "files").out

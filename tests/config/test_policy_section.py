@@ -146,8 +146,12 @@ def test_a_service_is_named_whole(home: Path) -> None:
         ("base_model = ' '", "FILE:2: policy.base_model is empty"),
         ("base_model = 'smol'", "policy needs the absolute path of a folder as base_model"),
         ("serve = 'cloud'", "FILE:2: policy.serve must be backend, sglang or vllm"),
-        ("serve = 'vllm'", "policy needs provider if serve names a server, and only then"),
-        ("provider = 'x'", "policy needs provider if serve names a server, and only then"),
+        ("provider = 'x'", "policy needs serve to name a server if provider or serve_command is"),
+        ("serve_command = ['x']", "policy needs serve to name a server if provider or"),
+        (
+            "serve = 'vllm'\nprovider = 'x'\nserve_command = ['x']",
+            "policy has provider, a server that runs, and serve_command, which starts one",
+        ),
         ("serve = 'vllm'\nprovider = 'x'", "policy.provider names x, which is no provider"),
         (
             "[policy.distill]\nhindsihgt = true",

@@ -206,17 +206,24 @@ def test_cookies_of_a_provider_do_not_reach_the_client(tmp_path: Path, status: s
 
 
 MESSAGE = b'{"role":"user","content":"hi"}'
-HUGE = {
-    "300,000 messages": b'{"model":"m","messages":[' + b",".join([MESSAGE] * 300_000) + b"]}",
-    "one string": b'"' + b"a" * 60_000_000 + b'"',
-    "broken at its end": b'{"model":"m","messages":[{"role":"user","content":"'
-    + b"a" * 40_000_000
-    + b'"}]',
-    "many keys": b'{"model":"m","messages":[%b],%b}'
-    % (MESSAGE, b",".join(b'"k%d":1' % number for number in range(330_000))),
-    "many parts": b'{"model":"m","messages":[{"role":"user","content":['
-    + b",".join([b"{}"] * 1_000_000)
-    + b"]}]}",
+# Made when they are sent: they take time and memory, and every worker reads this file.
+HUGE: dict[str, Callable[[], bytes]] = {
+    "300,000 messages": lambda: (
+        b'{"model":"m","messages":[' + b",".join([MESSAGE] * 300_000) + b"]}"
+    ),
+    "one string": lambda: b'"' + b"a" * 60_000_000 + b'"',
+    "broken at its end": lambda: (
+        b'{"model":"m","messages":[{"role":"user","content":"' + b"a" * 40_000_000 + b'"}]'
+    ),
+    "many keys": lambda: (
+        b'{"model":"m","messages":[%b],%b}'
+        % (MESSAGE, b",".join(b'"k%d":1' % number for number in range(330_000)))
+    ),
+    "many parts": lambda: (
+        b'{"model":"m","messages":[{"role":"user","content":['
+        + b",".join([b"{}"] * 1_000_000)
+        + b"]}]}"
+    ),
 }
 
 
@@ -224,7 +231,7 @@ HUGE = {
 def test_other_clients_do_not_wait_while_a_huge_body_is_refused(
     program: Program, kind: str
 ) -> None:
-    body = HUGE[kind]
+    body = HUGE[kind]()
     began = time.process_time()
     with pytest.raises(WireError) as refused:
         check(Wire.CHAT, body, MAX_ITEMS)

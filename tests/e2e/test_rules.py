@@ -68,8 +68,10 @@ def test_a_rule_of_one_channel_is_placed_there_alone(program: Program) -> None:
     system = (
         "You are a personal assistant running inside OpenClaw.\n## Runtime\nRuntime: agent=main"
     )
-    added = program.command("rules", "add", "Keep it short.", "--channel", "slack", "--json")
-    name = json.loads(added.stdout)["name"]
+    spoken = ask(program, "Hi.", "said", system=f"{system} | model=m | channel=slack | x=y")
+    source = spoken.headers["x-metaclaw-turn"]
+    made = {"text": "Keep it short.", "channel": "slack", "source": source}
+    name = httpx.post(f"{program.url}/api/rules", json=made, headers=program.auth).json()["name"]
     placed, turns = {}, {}
     for channel in ("slack", "telegram", ""):
         line = f" | channel={channel} | capabilities=none" if channel else ""
@@ -77,7 +79,11 @@ def test_a_rule_of_one_channel_is_placed_there_alone(program: Program) -> None:
         placed[channel] = name in answer.headers["x-metaclaw-skills"].split(",")
         turns[channel] = answer.headers["x-metaclaw-turn"]
     assert placed == {"slack": True, "telegram": False, "": False}
-    assert program.get(f"/api/turns/{turns['slack']}/why")["scope"]["channel"] == "slack"
+    why = program.get(f"/api/turns/{turns['slack']}/why")
+    assert why["scope"]["channel"] == "slack"
+    (said,) = (one["said"] for one in why["placed"])
+    assert (said["turn"], said["channel"], said["agent"]) == (source, "slack", "openclaw")
+    assert f"said to openclaw on slack in {source}" in program.command("why", turns["slack"]).stdout
     told = program.command("why", turns["telegram"]).stdout
     assert "channel telegram" in told
     assert "it is for the channel slack" in told

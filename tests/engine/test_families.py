@@ -4,6 +4,7 @@ token.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,6 @@ from metaclaw.engine.checkpoint import finish, map_tensors, read_shape
 from metaclaw.engine.versions import adapted
 from metaclaw.errors import EngineError
 from tests.engine.small import merge, write_adapter
-
-transformers = pytest.importorskip("transformers")
 
 _SIZES = {
     "vocab_size": 64,
@@ -32,12 +31,17 @@ _KINDS = ("Llama", "Mistral", "Qwen2", "Qwen3")
 _TOKENS = torch.randint(0, 64, (30,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
+def _transformers() -> Any:
+    # Slow to import, and every worker of the suite reads this file.
+    return pytest.importorskip("transformers")
+
+
 def _write(kind: str, folder: Path, **settings: object) -> None:
     """A random model; nothing in it is left at a one or a zero that would hide where it is used."""
     sizes = {key: value for key, value in _SIZES.items() if kind != "Qwen2" or key != "head_dim"}
-    config = getattr(transformers, f"{kind}Config")(**sizes | settings)
+    config = getattr(_transformers(), f"{kind}Config")(**sizes | settings)
     torch.manual_seed(0)
-    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    model = getattr(_transformers(), f"{kind}ForCausalLM")(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or "norm" in name:
@@ -47,7 +51,7 @@ def _write(kind: str, folder: Path, **settings: object) -> None:
 
 def _expected(kind: str, folder: Path) -> torch.Tensor:
     reference = (
-        getattr(transformers, f"{kind}ForCausalLM")
+        getattr(_transformers(), f"{kind}ForCausalLM")
         .from_pretrained(folder, dtype=torch.float32)
         .eval()
     )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,8 +21,6 @@ from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_ada
 from metaclaw.engine.training.rollout import Rollouts
 from metaclaw.errors import EngineError, TrainingError
 
-transformers = pytest.importorskip("transformers")
-
 _WORDS = 48
 _END = 2
 _PROMPTS = [[5, 6, 7, 8], [9, 3, 4], [5, 6, 7, 8, 11, 12, 13]]
@@ -32,6 +31,11 @@ _SIZES = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
 }
+
+
+def _transformers() -> Any:
+    # Slow to import, and every worker of the suite reads this file.
+    return pytest.importorskip("transformers")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,8 +53,8 @@ def stranger(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     }
     settings |= {"num_key_value_heads": 2, "head_dim": 8}
     torch.manual_seed(1)
-    model = transformers.AutoModelForCausalLM.from_config(
-        transformers.AutoConfig.for_model(request.param, **settings)
+    model = _transformers().AutoModelForCausalLM.from_config(
+        _transformers().AutoConfig.for_model(request.param, **settings)
     )
     with torch.no_grad():
         for weight in model.parameters():
@@ -113,7 +117,7 @@ def test_logprobs_are_those_of_scoring_and_of_plain_transformers(
     for one, other in zip(found, learner.score(pairs), strict=True):
         assert one == pytest.approx(other, abs=1e-4)
     learner.adopt(None)
-    plain = transformers.AutoModelForCausalLM.from_pretrained(stranger).eval()
+    plain = _transformers().AutoModelForCausalLM.from_pretrained(stranger).eval()
     for (prompt, tokens), scores in zip(pairs, learner.score(pairs), strict=True):
         with torch.no_grad():
             logits = plain(torch.tensor([[*prompt, *tokens[:-1]]])).logits[0, len(prompt) - 1 :]
@@ -225,7 +229,7 @@ def test_an_adapter_travels_in_pefts_format(
     learner.adopt(read_adapter(tmp_path / "adapter"))
     ours = learner.score([(_PROMPTS[0], [9, 8, 7])])[0]
     peft = pytest.importorskip("peft")
-    plain = transformers.AutoModelForCausalLM.from_pretrained(stranger)
+    plain = _transformers().AutoModelForCausalLM.from_pretrained(stranger)
     theirs = peft.PeftModel.from_pretrained(plain, tmp_path / "adapter").eval()
     with torch.no_grad():
         logits = theirs(torch.tensor([[*_PROMPTS[0], 9, 8]])).logits[0, 3:]

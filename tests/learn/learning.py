@@ -117,11 +117,8 @@ class Speakers(Models):
     """The scripted models that the learning part has at the moment."""
 
     def __init__(self, learning: "ScriptedLearning") -> None:
-        super().__init__((), 5.0)
+        super().__init__(())
         self._learning = learning
-
-    def served(self, provider: str, model: str) -> Model | None:
-        return self._learning.worker
 
     def listener(
         self, section: ListenConfig, judge: JudgeConfig
@@ -160,7 +157,6 @@ class ScriptedLearning:
     can_pay: bool = True
     judge: Speaker | None = None
     evolver: Speaker | None = None
-    worker: Speaker | None = None
     listener: Speaker | None = None
     teams: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pauses_s: tuple[float, ...] = (0.0,)

@@ -22,7 +22,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
-from metaclaw.ports import Purpose
+from metaclaw.ports import Model, Purpose
 from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, Spent
 from tests.support.meter import CountingMeter
 
@@ -60,9 +60,7 @@ def question() -> ChatRequest:
 
 
 def test_by_default_the_first_provider_with_credentials_is_asked_with_the_turns_own_model() -> None:
-    models = Models(
-        [Inside(), http("forwarding", passthrough=True), http("second"), http("third")], 1.0
-    )
+    models = Models([Inside(), http("forwarding", passthrough=True), http("second"), http("third")])
     chosen = models.chosen(JudgeConfig())("m-7")
     assert chosen is not None
     assert chosen.name == "second/m-7"
@@ -70,7 +68,7 @@ def test_by_default_the_first_provider_with_credentials_is_asked_with_the_turns_
 
 
 def test_who_is_named_is_asked() -> None:
-    models = Models([http("first"), http("second")], 1.0)
+    models = Models([http("first"), http("second")])
     wish = EvolverConfig(provider="second", model="writer")
     chosen = models.chosen(wish)("m-7")
     assert chosen is not None
@@ -80,43 +78,41 @@ def test_who_is_named_is_asked() -> None:
 def test_where_only_the_embedded_model_or_others_credentials_are_there_nobody_is_asked() -> None:
     only_inside: list[Provider] = [Inside()]
     for providers in ([], only_inside, [*only_inside, http("forwarding", passthrough=True)]):
-        models = Models(providers, 1.0)
+        models = Models(providers)
         assert models.chosen(JudgeConfig())("small") is None
         assert models.shown(JudgeConfig()) is None
 
 
 def test_the_embedded_model_is_asked_where_it_is_named() -> None:
-    chosen = Models([Inside(), http("other")], 1.0).chosen(JudgeConfig(provider="embedded"))(
-        "small"
-    )
+    chosen = Models([Inside(), http("other")]).chosen(JudgeConfig(provider="embedded"))("small")
     assert chosen is not None
     assert chosen.name == "embedded/small"
 
 
-def test_the_model_that_served_a_turn_is_found_unless_it_cannot_be_asked() -> None:
-    models = Models([http("open"), http("forwarding", passthrough=True), Inside()], 1.0)
-    served = models.served("open", "m-1")
-    assert served is not None
-    assert served is models.served("open", "m-1")
-    assert served is not models.served("open", "m-2")
-    assert models.served("forwarding", "m-1") is None
-    assert models.served("gone", "m-1") is None
-    inside = models.served("embedded", "small")
-    assert inside is not None
-    assert inside.name == "embedded/small"
+def test_a_provider_that_is_gone_or_has_no_key_of_ours_is_not_asked() -> None:
+    models = Models([http("open"), http("forwarding", passthrough=True)])
+
+    def named(provider: str, model: str) -> Model | None:
+        return models.chosen(JudgeConfig(provider=provider, model=model))("m-7")
+
+    assert named("open", "m-1") is not None
+    assert named("open", "m-1") is named("open", "m-1")
+    assert named("open", "m-1") is not named("open", "m-2")
+    assert named("forwarding", "m-1") is None
+    assert named("gone", "m-1") is None
 
 
 @pytest.mark.anyio
 async def test_what_was_asked_is_counted_by_purpose_over_all_models() -> None:
     meter = CountingMeter()
-    models = Models([Inside("a"), Inside("b")], 5.0, meter)
+    models = Models([Inside("a"), Inside("b")], meter)
     for provider, purpose in (
         ("a", Purpose.JUDGE),
         ("a", Purpose.JUDGE),
         ("b", Purpose.JUDGE),
         ("b", Purpose.EVOLVE),
     ):
-        model = models.served(provider, "small")
+        model = models.chosen(JudgeConfig(provider=provider))("small")
         assert model is not None
         await model.ask(question(), purpose)
     assert meter.spent == {

@@ -16,7 +16,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import BudgetError, UpstreamError
-from metaclaw.learn.outcomes import FIRST_PAUSE_S, MOST_TRIES, JudgeAllowance, pause_s
+from metaclaw.learn.outcomes import FIRST_PAUSE_S, MOST_TRIES, JudgeAllowance
 from metaclaw.learn.supervision import LoopProgress
 from metaclaw.outcome import fuse
 from metaclaw.ports import Purpose
@@ -339,13 +339,6 @@ async def test_the_agents_next_answer_counts_as_evidence_too(new_learning: NewLe
     await talk.answer(call("Edit", file_path="a.py", old_string="x = 2", new_string="x = 1"))
     await learning.sense()
     assert "undone.by_agent" in [signal.detector for signal in learning.verdict(edit).signals]
-
-
-async def test_whoever_is_at_work_is_looked_at_often_and_nobody_seldom() -> None:
-    looks = [pause_s(in_vain) for in_vain in range(300)]
-    assert looks == sorted(looks)
-    assert (looks[0], looks[-1]) == (0.25, 1.0)
-    assert sum(looks[: looks.index(1.0)]) >= 30
 
 
 async def test_what_a_user_has_said_stands_whatever_is_sensed_later(

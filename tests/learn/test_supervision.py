@@ -101,6 +101,22 @@ async def test_a_ring_wakes_whoever_waits() -> None:
     assert not scope.cancelled_caught
 
 
+async def test_a_loop_polls_often_while_there_is_work_and_seldom_after_half_a_minute() -> None:
+    waits: list[float] = []
+
+    class Watched(LoopWakeup):
+        async def wait(self, at_most_s: float) -> None:
+            waits.append(at_most_s)
+
+    wakeup = Watched()
+    for _ in range(300):
+        await wakeup.wait_after(is_empty=True)
+    await wakeup.wait_after(is_empty=False)
+    assert (waits[0], waits[299], waits[300]) == (0.2, 1.0, 0.2)
+    assert waits[:300] == sorted(waits[:300])
+    assert 29 <= sum(waits[: waits.index(1.0)]) <= 31
+
+
 async def test_a_ring_before_the_wait_is_not_lost() -> None:
     wakeup = LoopWakeup()
     wakeup.notify()

@@ -1,6 +1,5 @@
 """The scheduler put together from the configuration."""
 
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from metaclaw.schedule import (
     ScheduledWindows,
     Traffic,
     build_windows,
+    read_calendars,
 )
-from metaclaw.schedule.assembly import calendar_query, input_sources
+from metaclaw.schedule.assembly import calendar_query
 from tests.schedule.stage import NOON, HandClock
 
 
@@ -76,10 +76,9 @@ async def test_a_calendar_file_opens_a_window_through_the_whole_program_and_a_ma
     home: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip(
-        "icalendar",
-        reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'",
+        "icalendar", reason="iCalendar needs its plugin: pip install ./plugins/caldav"
     )
-    from tests.schedule.test_ics import calendar
+    from plugins.caldav.tests.test_ics import calendar
 
     feed = tmp_path / "me.ics"
     feed.write_text(
@@ -126,29 +125,44 @@ def test_secrets_of_calendars_are_read_when_they_are_needed(
     assert question.begins < NOON < question.ends
 
 
-def test_this_machine_has_ways_to_notice_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_terminals_are_heard_and_what_plugins_report(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def names(**variables: str) -> list[str]:
-        for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        return [one.name for one in input_sources()]
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    broken = tmp_path / "broken-1.0.dist-info"
+    broken.mkdir()
+    (broken / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (broken / "entry_points.txt").write_text("[metaclaw.presence]\nbroken = no_such_module\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    built = build_windows(
+        configured(home, "[policy]\n"), Traffic(), home=home, announce=lambda kind, facts: None
+    )
+    assert isinstance(built, ScheduledWindows)
+    assert [one.name for one in built.inputs] == ["input (terminals)", "session (logind)"]
 
-    everywhere, here = ["input (terminals)", "session (logind)"], {"XDG_RUNTIME_DIR": str(tmp_path)}
-    assert names() == names(**here) == everywhere
-    assert names(DISPLAY=":7") == [*everywhere, "input (X11)"]
-    assert names(DISPLAY=":7", WAYLAND_DISPLAY="wayland-3") == [
-        *everywhere,
-        "input (GNOME)",
-        "input (Wayland)",
-    ]
-    with socket.socket(socket.AF_UNIX) as compositor:
-        monkeypatch.chdir(tmp_path)  # a socket's path must be short
-        compositor.bind("wayland-0")
-        assert names(**here) == [*everywhere, "input (GNOME)", "input (Wayland)"]
-        assert names(DISPLAY=":7", **here) == [
-            *everywhere,
-            "input (X11)",
-        ]  # what lies there is another's, or left behind
+
+def test_the_doctor_reads_every_calendar_once_and_hears_what_is_wrong(
+    home: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip(
+        "icalendar", reason="iCalendar needs its plugin: pip install ./plugins/caldav"
+    )
+    from plugins.caldav.tests.test_ics import MEETING, calendar
+
+    good, bad = tmp_path / "good.ics", tmp_path / "bad.ics"
+    good.write_text(calendar(MEETING))
+    bad.write_text("<html>sign in</html>")
+    tables = "".join(
+        f'[[schedule.calendars]]\nkind = "ics"\nurl = "{one}"\n' for one in (good, bad)
+    )
+    google = (
+        '[[schedule.calendars]]\nkind = "google"\nclient_id = "id"\nclient_secret ='
+        ' "env:NOT_THERE"\n'
+    )
+    first, second, third = read_calendars(configured(home, tables + google), home)
+    assert first == ("calendar 1 (ics)", None)
+    assert second[1] is not None
+    assert "not an iCalendar file" in second[1]
+    assert third[1] is not None
+    assert "NOT_THERE" in third[1]

@@ -18,8 +18,8 @@ from metaclaw.schedule.clock import SystemClock
 from metaclaw.schedule.forecast import Habits, Patience
 from metaclaw.schedule.input import Inactivity, InputSource, SignalError, TtyInput
 from metaclaw.schedule.presence import SleepHours, Traffic, WindowThresholds
-from metaclaw.schedule.screen import x11_input
 from metaclaw.schedule.training_windows import ScheduledWindows
+from metaclaw_desktop.screen import x11_input
 from tests.schedule.stage import NOON, HandClock
 
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from metaclaw.schedule.input import ANSWER_WITHIN_S, ASK_OPEN_S, ASK_SHUT_S, SignalError, poll_input
-from metaclaw.schedule.screen import MacInput, parse_idle_s
+from metaclaw_desktop.screen import MacInput, parse_idle_s
 from tests.schedule.stage import Stage
 from tests.schedule.test_input_sources import Heard
 

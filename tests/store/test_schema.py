@@ -126,12 +126,16 @@ def expected() -> Any:
         del turn["draws"]
     for candidate in known["candidates"]:
         del candidate["certificate"]
+        candidate["proposal"]["script"] = ""
     for skill in (
         *(skill for generation in known["generations"] for skill in generation["skills"]),
         *(candidate["proposal"]["skill"] for candidate in known["candidates"]),
     ):
         skill["state"] = "live" if skill["state"] == "canary" else skill["state"]
     known["learning"]["candidates"].pop("shadow")
+    for version in known["versions"]:
+        if version["report"] is not None:
+            version["report"] |= {"habits": [], "drawn_by": None}
     for key, _ in known["spending"]:
         del key["item"]
     return known

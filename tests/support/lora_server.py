@@ -1,15 +1,21 @@
 """Fakes of servers that load adapters, on loopback: their routes, their words, their statuses. Here
 vLLM 0.32.
 
-They hold names and folders, no model. What they answer was read from those servers' own sources.
+They hold names and folders. What they answer was read from those servers' own sources. What one
+draws comes from the toy backend's weights, which stand for a model.
 """
 
 import json
+import random
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+import msgspec
+
+from tests.support.softmax import END, Softmax, decode
 
 Body = dict[str, Any]
 
@@ -40,12 +46,21 @@ class FakeServer:
         raise NotImplementedError
 
 
+@dataclass
 class FakeVllm(FakeServer):
     """An adapter without a folder is refused; a success is told in plain text, a refusal in
     JSON.
     """
 
+    drift: float = 0.0
+    """How much more likely each drawn token is here than the weights say, in nats."""
+    ends_all: bool = False
+    """All that is drawn counts as whole: the toy policy hardly ever draws an end."""
+    drawn: int = 0
+
     def answer(self, path: str, body: Body) -> tuple[int, str]:
+        if path == "/v1/completions":
+            return self._draw(body)
         name = body["lora_name"]
         if self.fails is not None:
             return 500, self._error(self.fails, "InternalServerError", 500)
@@ -56,7 +71,8 @@ class FakeVllm(FakeServer):
                     " adapter in place, set"
                 )
                 return 400, self._error(f"{words} 'load_inplace' to True.", "InvalidUserInput", 400)
-            if not (Path(body["lora_path"]) / "adapter_config.json").exists():
+            folder = Path(body["lora_path"])
+            if not ((folder / "adapter_config.json").exists() or folder.is_file()):
                 return 404, self._error(
                     f"Loading lora {name} failed: No adapter found for {body['lora_path']}",
                     "NotFoundError",
@@ -71,6 +87,31 @@ class FakeVllm(FakeServer):
                 )
             return 200, f"Success: LoRA adapter '{name}' removed successfully."
         return 404, json.dumps({"detail": "Not Found"})
+
+    def _draw(self, body: Body) -> tuple[int, str]:
+        folder = self.adapters.get(body["model"])
+        if folder is None:
+            words = f"The model `{body['model']}` does not exist."
+            return 404, self._error(words, "NotFoundError", 404)
+        self.drawn += 1
+        policy = msgspec.json.decode(Path(folder).read_bytes(), type=Softmax)
+        choices = []
+        for number in range(body["n"]):
+            chance = random.Random(f"{body['model']}/{body['prompt']}/{number}")
+            drawn = policy.draw(body["prompt"], body["max_tokens"], body["temperature"], chance)
+            tokens = [token for token, _ in drawn]
+            scores = [min(0.0, logprob + self.drift) for _, logprob in drawn]
+            finish = "stop" if self.ends_all or tokens[-1] == END else "length"
+            choices.append(
+                {
+                    "index": number,
+                    "text": decode(tokens),
+                    "token_ids": tokens,
+                    "logprobs": {"token_logprobs": scores},
+                    "finish_reason": finish,
+                }
+            )
+        return 200, json.dumps({"choices": choices})
 
     @staticmethod
     def _error(message: str, kind: str, code: int) -> str:

@@ -16,7 +16,7 @@ pytest.importorskip("radicale", reason="a CalDAV server is needed: pip install r
 
 from metaclaw.schedule import CalendarQuery
 from metaclaw.schedule.calendar_plugins import answer_to
-from tests.schedule.test_ics import MEETING, calendar
+from plugins.caldav.tests.test_ics import MEETING, calendar
 from tests.support.ports import free_port
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,17 @@ from tests.training.hosts.conftest import make
 __all__ = ["make"]
 
 
+@dataclass
 class FakeSglang(FakeServer):
-    """SGLang 0.5.23. Every answer tells whether it succeeded; a failure has status 400."""
+    """SGLang 0.5.23. Every answer tells whether it succeeded; a failure has status 400. What it
+    draws is `drawn`.
+    """
+
+    drawn: object = None
 
     def answer(self, path: str, body: Body) -> tuple[int, str]:
+        if path == "/generate":
+            return 200, json.dumps(self.drawn)
         name = body["lora_name"]
         words: str | None = self.fails
         if words is None and path == "/load_lora_adapter":
@@ -50,4 +58,4 @@ def server() -> Iterator[FakeServer]:
 
 @pytest.fixture
 def routes() -> SglangRoutes:
-    return SglangRoutes()
+    return SglangRoutes(frozenset)

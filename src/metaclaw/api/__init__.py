@@ -8,9 +8,8 @@ from metaclaw.api.events import EventFeed
 from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.policy import UNTRAINED, PolicyOwner, newest_version
 from metaclaw.api.router import ApiResponse, Route, Router
-from metaclaw.api.rules import held_rules
 from metaclaw.api.status_words import problems, summary
 from metaclaw.api.turns import Titles
-from metaclaw.api.views import change_view, picked
-from metaclaw.api.web.content import PageParts
+from metaclaw.api.views import change_view, held_rules, picked
+from metaclaw.api.web.parts import PageParts
 from metaclaw.api.web.sign_in import SignIn

@@ -3,6 +3,7 @@ repeats or contradicts a rule of the person. They are only read.
 """
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,12 @@ _FILES: Final = {
     ),
     "hermes": ("SOUL.md", "memories/*.md", "skills/**/SKILL.md"),
 }
-_IN_PROJECTS: Final = ("CLAUDE.md", "AGENTS.md", ".claude/skills/*/SKILL.md")
+_IN_PROJECTS: Final = (
+    *("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", ".claude/CLAUDE.md"),
+    ".claude/skills/*/SKILL.md",
+)
+# OpenClaw's own configuration may name another folder for its workspace.
+_WORKSPACE: Final = re.compile(r"""\bworkspace["']?\s*:\s*["']([^"'\n]+)["']""")
 _MOST_FILES: Final = 500
 _MOST_BYTES: Final = 256 * 1024
 _MOST_ITEMS: Final = 200
@@ -50,17 +56,36 @@ class AgentFileRoutes:
     )
     def _files(self, request: ApiRequest) -> object:
         rules = [(rule, frozenset(list_terms(rule.body))) for rule in self.rules()]
-        found = list(dict.fromkeys(self._paths()))[:_MOST_FILES]
-        return {"files": [_view(agent, path, rules) for agent, path in found]}
+        found = {path: (agent, project) for agent, project, path in self._paths()}
+        views = []
+        for path, (agent, project) in list(found.items())[:_MOST_FILES]:
+            here = (one for one in rules if project is None or one[0].is_for_workspace(project))
+            views.append(_view(agent, path, list(here)))
+        return {"files": views}
 
-    def _paths(self) -> Iterator[tuple[str, Path]]:
+    def _paths(self) -> Iterator[tuple[str, str | None, Path]]:
+        """The files with their agent, and the project that they are for, if it is one."""
         for agent, variable, default in _HOMES:
             folder = Path(os.environ.get(variable) or Path.home() / default).expanduser()
             for pattern in _FILES[agent]:
-                yield from ((agent, path) for path in sorted(folder.glob(pattern)))
+                yield from ((agent, None, path) for path in sorted(folder.glob(pattern)))
+            for workspace in _named_workspaces(folder / f"{agent}.json"):
+                for pattern in ("*.md", "memory/*.md", "skills/*/SKILL.md"):
+                    yield from ((agent, None, path) for path in sorted(workspace.glob(pattern)))
         for project in self.projects():
             for pattern in _IN_PROJECTS if Path(project).is_absolute() else ():
-                yield from (("project", path) for path in sorted(Path(project).glob(pattern)))
+                found = sorted(Path(project).glob(pattern))
+                yield from (("project", project, path) for path in found)
+
+
+def _named_workspaces(config: Path) -> list[Path]:
+    """The folders that an agent's configuration, in JSON with comments, names as workspaces."""
+    try:
+        text = config.read_text("utf-8", "replace")[:_MOST_BYTES]
+    except OSError:
+        return []
+    named = (Path(name).expanduser() for name in _WORKSPACE.findall(text))
+    return [folder for folder in named if folder.is_absolute()]
 
 
 def _view(agent: str, path: Path, rules: Sequence[tuple[Rule, frozenset[str]]]) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from anyio.to_thread import run_sync
 
 from metaclaw import __version__
 from metaclaw.api.home_routes import HomeRoutes
@@ -10,7 +13,6 @@ from metaclaw.api.router import (
     ApiError,
     ApiRequest,
     ApiResponse,
-    Route,
     Router,
     Scope,
     describe,
@@ -18,9 +20,7 @@ from metaclaw.api.router import (
     route,
     routes_of,
 )
-from metaclaw.api.web.actions import PageActions
-from metaclaw.api.web.content import PageContent, PageParts
-from metaclaw.api.web.pages import Pages
+from metaclaw.api.web.parts import PageParts
 from metaclaw.api.web.sign_in import SignIn
 from metaclaw.domain.chat import Json
 from metaclaw.store import SqlCandidates
@@ -34,6 +34,8 @@ _NO_WINDOWS = {
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
+
+    from metaclaw.api.web.pages import Pages
 
 
 class Registry(Protocol):
@@ -60,13 +62,16 @@ class ApiParts:
 
 
 class Api:
-    """The program's own routes, as an ASGI application behind the front door's key."""
+    """The program's own routes, as an ASGI application behind the front door's key. They are
+    built at the first request or by `prepare`, so that the start does not wait for them."""
 
     def __init__(self, facts: ApiParts) -> None:
         self._facts = facts
-        self._pages = self._build_pages()
-        self._routes = self._table()
-        self._router = Router(self._routes, self._failed)
+
+    @cached_property
+    def _router(self) -> Router:
+        routes = [*self._pages.table(), *routes_of(self), *self._facts.home.table()]
+        return Router(routes, self._failed)
 
     async def __call__(
         self,
@@ -82,14 +87,20 @@ class Api:
         await self._router(scope, receive, send)
 
     async def prepare(self) -> None:
-        """Make the pages ready for their first visitor."""
+        """Build the routes, and make the pages ready for their first visitor."""
+        await run_sync(lambda: self._router)
         await self._pages.prepare()
 
     def stop(self) -> None:
         """End the event streams, so that stopping does not wait for their clients."""
         self._router.stop()
 
-    def _build_pages(self) -> Pages:
+    @cached_property
+    def _pages(self) -> "Pages":
+        from metaclaw.api.web.actions import PageActions
+        from metaclaw.api.web.content import PageContent
+        from metaclaw.api.web.pages import Pages
+
         facts = self._facts
         content = PageContent(facts.pages, self._ask)
         candidates = SqlCandidates(facts.home.database)
@@ -114,13 +125,6 @@ class Api:
         self, method: str, path: str, body: Mapping[str, Json] | None = None, **query: str
     ) -> dict[str, Any]:
         return await self._router.call(method, path, body, **query)
-
-    def _table(self) -> list[Route]:
-        return [
-            *self._pages.table(),
-            *routes_of(self),
-            *self._facts.home.table(),
-        ]
 
     @route("GET", "/", "The page for a browser; for others, where to go from here")
     async def _root(self, request: ApiRequest) -> object:
@@ -166,4 +170,4 @@ class Api:
 
     @route("GET", "/api/openapi.json", "This description")
     async def _openapi(self, request: ApiRequest) -> object:
-        return describe(self._routes, __version__)
+        return describe(self._router.routes, __version__)

@@ -6,16 +6,11 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from metaclaw.api.agent_files import AgentFileRoutes
 from metaclaw.api.cost import Cost
 from metaclaw.api.events import EventFeed
-from metaclaw.api.learning import LearningRoutes
-from metaclaw.api.policy import PolicyOwner, PolicyRoutes
+from metaclaw.api.policy import PolicyOwner
 from metaclaw.api.router import Route, routes_of
-from metaclaw.api.rules import EnforcementRoutes, RuleRoutes
-from metaclaw.api.sessions import SessionRoutes, known_projects
-from metaclaw.api.skills import SkillRoutes
-from metaclaw.api.turns import Titles, WhyRoutes, Words
+from metaclaw.api.turns import Titles, Words
 from metaclaw.config import Config
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.policy import Serving
@@ -63,6 +58,15 @@ class HomeRoutes:
     """Called with a rule that was stated in a turn. Blocks."""
 
     def table(self) -> list[Route]:
+        """The routes. Their modules are imported here: the start does not need them."""
+        from metaclaw.api.agent_files import AgentFileRoutes
+        from metaclaw.api.learning import LearningRoutes
+        from metaclaw.api.policy import PolicyRoutes
+        from metaclaw.api.rules import EnforcementRoutes, RuleRoutes
+        from metaclaw.api.sessions import SessionRoutes, known_projects
+        from metaclaw.api.skills import SkillRoutes
+        from metaclaw.api.turns import WhyRoutes
+
         config, database, rulebook = self.config, self.database, self.rulebook
         reader, library = LedgerReader(database), rulebook.library
         generations, candidates = SqlGenerations(database), SqlCandidates(database)
@@ -82,6 +86,7 @@ class HomeRoutes:
                 lambda: library.view.skills,
                 Budgets.configured(config.skills),
                 {team.name: team.users for team in config.teams},
+                Overview(database),
                 self.absorbed,
                 self.embedded,
             ),

@@ -191,7 +191,8 @@ class Router:
         """`failed` makes the response of a request that cannot be served, from its status and the
         reason.
         """
-        self._routes = [(re.compile(_pattern(route.path)), route) for route in routes]
+        self.routes = routes
+        self._patterns = [(re.compile(_pattern(route.path)), route) for route in routes]
         self._failed = failed
         self._stopping = anyio.Event()
 
@@ -244,7 +245,9 @@ class Router:
 
     def _matching(self, path: str) -> list[tuple[re.Match[str], Route]]:
         return [
-            (match, route) for pattern, route in self._routes if (match := pattern.fullmatch(path))
+            (match, route)
+            for pattern, route in self._patterns
+            if (match := pattern.fullmatch(path))
         ]
 
     async def _serve(self, scope: Scope, body: bytes) -> ApiResponse | ApiStream:

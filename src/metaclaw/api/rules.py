@@ -13,6 +13,7 @@ from anyio.to_thread import run_sync
 from metaclaw.api.router import ApiError, ApiRequest, Field, checked_fields, route
 from metaclaw.api.views import (
     followed_view,
+    held_rules,
     picked,
     retired_rule_view,
     rule_record_view,
@@ -320,13 +321,6 @@ def _fields(said: Mapping[str, object]) -> RuleFields:
 
 
 _ENFORCE = (Field("on", {"type": "boolean"}),)
-
-
-def held_rules(skills: Sequence[Skill]) -> list[str]:
-    """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is
-    held.
-    """
-    return [skill.name for skill in skills if skill.enforce == "hold" and can_hold(skill)]
 
 
 @dataclass(frozen=True, slots=True)

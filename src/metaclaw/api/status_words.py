@@ -188,6 +188,8 @@ def _lines(status: Facts) -> Iterator[Line]:
         yield "provider", f"{one['name']} ({kind}), {one['state']}{serves}"
     if status["engine"] is not None:
         yield "embedded", f"model {status['engine']['state']}"
+    if status["server"] is not None:
+        yield "server", f"{status['server']['name']} {status['server']['state']}"
     states = status["loops"].values()
     in_order = sum(state in ("running", "done") for state in states)
     yield "loops", f"{in_order} of {len(states)} in order"

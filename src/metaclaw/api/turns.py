@@ -357,6 +357,7 @@ class WhyRoutes:
     skills: Callable[[], Sequence[Skill]]
     budgets: Budgets
     teams: Teams
+    overview: Overview
     absorbed: Callable[[int], Collection[str]] = lambda version: ()
     embedded: str | None = None
     """The embedded model's provider, whose prompts list no skills; None if there is none."""
@@ -384,10 +385,16 @@ class WhyRoutes:
         )
         known = {skill.name for skill in skills}
         failed = _failed_calls(turn)
+        said = self.overview.places_of([one.skill.source for one in considered if one.skill.source])
         names = ("placed", "listed", "not_placed")
         groups: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         for one in considered:
-            view = {**_considered_view(one), "failed": failed.get(one.skill.name)}
+            place = None if one.skill.source is None else said.get(one.skill.source)
+            view = {
+                **_considered_view(one),
+                "failed": failed.get(one.skill.name),
+                "said": place and picked(place, "turn", "agent", "workspace", "channel"),
+            }
             groups[one.fate.replace(" ", "_")].append(view)
         groups["not_placed"] += (
             {**lesson_view(skill), "reason": CAME_LATER}

@@ -393,3 +393,10 @@ def candidate_question(candidate: Candidate, words: str) -> str:
 def generation_view(row: GenerationRow) -> dict[str, Any]:
     """A generation in a list."""
     return {**asdict(row), "published_at": time_view(row.published_at)}
+
+
+def held_rules(skills: Sequence[Skill]) -> list[str]:
+    """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is
+    held.
+    """
+    return [skill.name for skill in skills if skill.enforce == "hold" and can_hold(skill)]

@@ -45,6 +45,7 @@ from metaclaw.store import (
     ENFORCEMENT_OFF,
     SqlCursors,
 )
+from metaclaw.upstream import HttpEndpoint
 
 if TYPE_CHECKING:
     # Imported where it is used: most programs have no weights of their own, and the start should be
@@ -151,6 +152,10 @@ class Application(ProgramParts):
         if self._retention is not None:
             supervisor.run("retention", self._retention.run)
         supervisor.run("upkeep", StoreUpkeep(self.upkeep).run)
+        if self.model_server is not None:
+            endpoint = next(one for one in self.providers if one.name == self.model_server.name)
+            assert isinstance(endpoint, HttpEndpoint)
+            supervisor.run("model server", partial(self.model_server.run, endpoint))
         if self.policy is not None:
             supervisor.run("learning", partial(self._run_training, self.policy, supervisor))
         supervisor.run("page", self.api.prepare)

@@ -14,6 +14,7 @@ from metaclaw.api import (
 )
 from metaclaw.app.lazy_learning import LazyLearning
 from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
+from metaclaw.app.model_server import with_model_server
 from metaclaw.app.providers import ConfiguredProviders, SkillSearch, redaction
 from metaclaw.app.sessions import SessionKeeper
 from metaclaw.clock import utc_now
@@ -87,6 +88,7 @@ class ProgramParts:
     ) -> None:
         """`port` is the one it listens on, where that is not the configured one. `providers` are
         built from the configuration unless they are given."""
+        config, self.model_server = with_model_server(config, home)
         self.config = config
         self._port = config.proxy.port if port is None else port
         self._home = home

@@ -5,6 +5,7 @@ of training during answers.
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -37,10 +38,12 @@ from metaclaw.store import Database, SqlLedger, SqlPolicies
 from metaclaw.training import (
     HostSettings,
     ModelHost,
+    PausedServer,
     RemoteBackend,
-    SamplerModel,
     Service,
+    ServiceHost,
     ServiceSettings,
+    TokenModel,
 )
 from metaclaw.upstream import HttpEndpoint, PolicySlot
 
@@ -178,6 +181,7 @@ class PolicyRuntime:
             windows=self._training_windows,
             open_window=self.windows.open,
             folder=self._folder,
+            server=self.parts.server,
         )
 
     def begin(self, supervisor: "Supervisor") -> None:
@@ -243,7 +247,8 @@ class PolicyEnvironment:
 @dataclass(frozen=True, slots=True)
 class PolicyParts:
     """Backend, host and tokeniser. `provider` is the name of the provider that answers with trained
-    weights; `serves` is that provider if it is not in the configuration."""
+    weights; `serves` is that provider if it is not in the configuration. `server` draws rollouts for
+    the backend."""
 
     backend: TrainingBackend
     host: PolicyHost
@@ -251,6 +256,7 @@ class PolicyParts:
     provider: str
     model_of: Callable[[int], str] | None = None
     serves: ModelProvider | None = None
+    server: PausedServer | None = None
 
 
 def build_parts(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
@@ -288,22 +294,16 @@ def _served_elsewhere(
 ) -> PolicyParts:
     """A server among the providers that loads adapters while it runs."""
     named = next(one for one in config.providers if one.name == policy.provider)
-    key = None if named.api_key is None else named.api_key.resolve()
     base = named.models[0] if named.models else policy.base_model or named.name
 
-    def read_vocabulary() -> "Vocabulary":
+    @cache
+    def vocabulary() -> "Vocabulary":
         from metaclaw.engine import Vocabulary
 
         return Vocabulary(policy.tokenizer or around.model.folder)
 
-    settings = HostSettings(
-        around.providers[named.name],
-        named.base_url or "",
-        key,
-        base,
-        around.in_use,
-        read_vocabulary,
-    )
+    provider = around.providers[named.name].at_root()
+    settings = HostSettings(provider, base, around.in_use, vocabulary)
     served = cast(ModelHost, call_plugin(MODEL_HOSTS, policy.serve, settings))
     return PolicyParts(
         backend,
@@ -312,6 +312,7 @@ def _served_elsewhere(
         named.name if served.serves is None else SERVICE,
         served.model_of,
         served.serves,
+        None if served.draws is None else PausedServer(served.draws, around.training_pause),
     )
 
 
@@ -331,5 +332,6 @@ def _service(policy: PolicyConfig) -> PolicyParts:
     settings = ServiceSettings(policy.base_model, vocabulary.end_ids, policy.base_url, key)
     service = cast(Service, call_plugin(TRAINING_SERVICES, policy.backend, settings))
     backend = RemoteBackend(service, vocabulary.decode, end_ids=vocabulary.end_ids)
-    sampler = SamplerModel(backend, vocabulary, policy.base_model, name=SERVICE)
-    return PolicyParts(backend, sampler, FolderTokeniser(policy.tokenizer), SERVICE, serves=sampler)
+    host = ServiceHost(backend, tuple(vocabulary.render([("user", "Hello.")], "")))
+    model = TokenModel(host, lambda: vocabulary, policy.base_model, name=SERVICE)
+    return PolicyParts(backend, host, FolderTokeniser(policy.tokenizer), SERVICE, serves=model)

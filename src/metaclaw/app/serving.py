@@ -183,6 +183,8 @@ class _Announcement:
         log.info("serving url=%s rules=%d facts=%d skills=%d", self._url, rules, facts, skills)
         if self._ready is not None:
             model = application.embedded.models[0] if application.embedded else None
+            if application.model_server is not None:
+                model = application.model_server.model
             link = partial(application.sign_in.new_link, reachable(self._url))
             self._ready(
                 ReadyProxy(self._url, application.api_key, model, rules, facts, skills, link)

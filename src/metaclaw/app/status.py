@@ -21,7 +21,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Lesson, Skill, SkillKind
 from metaclaw.domain.status import Health, StoreSize
 from metaclaw.errors import OUT_OF_RESOURCES, StoreError
-from metaclaw.learn import PENDING, UNLEARNED, Models, rejected_proposals, senses
+from metaclaw.learn import PENDING, UNLEARNED, Models, senses
 from metaclaw.ports import ModelProvider
 from metaclaw.skills import LibraryView, check_trouble, question_of
 from metaclaw.store import SqlCandidates, SqlCompliance, SqlEpisodes, SqlPolicies
@@ -38,7 +38,7 @@ class ProgramStatus:
     def __init__(self, app: ProgramParts) -> None:
         self._app = app
         self._began = time.monotonic()
-        self._models = Models(app.providers, timeout_s=0.0)
+        self._models = Models(app.providers)
         self._reachability = {
             one.name: ProviderReachability(one)
             for one in app.providers
@@ -78,6 +78,9 @@ class ProgramStatus:
             },
             "providers": await asyncio.gather(*map(self._provider, app.providers)),
             "engine": None if app.embedded is None else {"state": app.embedded.state},
+            "server": None
+            if app.model_server is None
+            else {"name": app.model_server.name, "state": app.model_server.state},
         }
         return {**facts, "problems": problems(facts), "summary": summary(facts)}
 
@@ -87,7 +90,7 @@ class ProgramStatus:
         if store.health is Health.DEGRADED:
             return f"turns are not being recorded: {store.reason}"
         if embedded is None or embedded.state == "ready":
-            return None
+            return None if self._app.model_server is None else self._app.model_server.unready
         return f"the embedded model is {embedded.state}"
 
     async def _counts(self, skills: Sequence[Skill]) -> dict[str, object]:
@@ -121,9 +124,14 @@ class ProgramStatus:
             **app.learner.facts,
             **(await _asked(app.cost.status) or {}),
             "pending": await _asked(app.pending.count) if is_sensing else dict.fromkeys(PENDING, 0),
-            "rejected": await _asked(lambda: rejected_proposals(SqlCandidates(app.database))),
+            "rejected": await _asked(self._rejected),
             "noted": None if noted is None else [change_view(change) for change in noted],
         }
+
+    def _rejected(self) -> object:
+        from metaclaw.learn import rejected_proposals
+
+        return rejected_proposals(SqlCandidates(self._app.database))
 
     def _lesson_week(self, skills: Sequence[Skill]) -> dict[str, int]:
         """How many lessons are in force, how many repeats they prevented in the last seven days,

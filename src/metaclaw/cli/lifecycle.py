@@ -55,6 +55,15 @@ _MODES = ("skills_only", "rl", "auto")
         " while you are away [policy.mode; without [policy]: skills_only]."
     ),
 )
+@click.option(
+    "--model",
+    metavar="NAME|FOLDER|FILE",
+    help=(
+        "Serve, and with --mode train, this model: a folder, a GGUF file, or a hub's OWNER/NAME"
+        " [policy.base_model]. vLLM serves it, if it is installed; its server is started and"
+        " watched."
+    ),
+)
 @click.option("--host", help="Address to listen on [proxy.host].")
 @click.option(
     "--port",
@@ -81,6 +90,7 @@ _MODES = ("skills_only", "rl", "auto")
 def start(
     home: Path,
     mode: str | None,
+    model: str | None,
     host: str | None,
     port: int | None,
     sets: tuple[str, ...],
@@ -100,8 +110,10 @@ def start(
     overrides = (
         overrides_from_parent()
         if detached
-        else [*overrides, *settings_of_mode(home, mode, overrides)]
+        else [*overrides, *settings_of_model(home, model, mode, overrides)]
     )
+    if not detached:
+        overrides += settings_of_mode(home, mode, overrides)
     config = prepared(home, overrides)
     refuse_own_key(config)
     if detach:
@@ -118,8 +130,7 @@ def start(
             announce(config, serving, as_json=as_json)
             if serving.model is not None and not as_json:
                 click.echo(
-                    "The embedded model is being loaded; at the first start this takes about a"
-                    " minute. Answers wait for it."
+                    "The model is being loaded; at the first start this takes about a minute."
                 )
 
     return run(config, home=home, ready=ready)
@@ -206,6 +217,34 @@ def _curl(url: str, key: str, model: str | None) -> str:
     }
     headers = f"-H \"Authorization: Bearer {key}\" -H 'Content-Type: application/json'"
     return f"curl {url}/v1/chat/completions {headers} -d {shlex.quote(json.dumps(body))}"
+
+
+def settings_of_model(
+    home: Path, model: str | None, mode: str | None, overrides: Sequence[str]
+) -> list[str]:
+    """The settings that serve this model, which a hub's name brings into the home folder first."""
+    from metaclaw.app import find_server
+    from metaclaw.config import load
+    from metaclaw.engine import import_model
+
+    if model is None:
+        return []
+
+    def show(name: str, done: int, size: int) -> None:
+        show_progress(f"{name}, {done // 1_000_000} of {size // 1_000_000} MB")
+
+    policy = load(home, sets=overrides).policy
+    if policy is not None and policy.backend != "embedded":
+        return [f"policy.base_model={model}"]
+    own = home / "models" / model
+    path = own if own.exists() else import_model(home / "models", model, None, show)
+    settings = [f"policy.base_model={path}"]
+    if policy is None and mode is None:
+        settings.append("policy.mode=skills_only")
+    is_folder = path.is_dir()
+    if (policy is None or policy.serve == "backend") and is_folder and find_server() is not None:
+        settings.append("policy.serve=vllm")
+    return settings
 
 
 def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list[str]:

@@ -226,10 +226,14 @@ def _proof(report: Facts) -> Iterator[tuple[str, object]]:
             f"without it in the prompt, {habit['rule']} is broken by {habit['after']:.0f} of 100 answers, before by"
             f" {habit['before']:.0f}",
         )
+    if report["left_recording"] is not None:
+        yield "tasks", f"{report['left_recording']:.0%} of answers left the recorded tool calls"
     if report["kl"] is not None:
         yield "distance", f"{report['kl']:.4g} nats a token from the untrained model"
     if report["judge"] is not None:
         yield "judge", report["judge"]
+    if report["drawn_by"] is not None:
+        yield "drawn by", report["drawn_by"]
 
 
 def _reasons_of(version: Facts) -> str:

@@ -87,6 +87,9 @@ def _section(title: str, items: list[Facts]) -> Iterator[str]:
     for one in items:
         yield f"  {one['kind']} {one['name']}: {short(one['text'], _MOST_TEXT)}"
         yield f"    {one['reason']}"
+        if said := one.get("said"):
+            channel = f" on {said['channel']}" if said["channel"] else ""
+            yield f"    said to {said['agent']}{channel} in {said['turn']}"
         if failed := one.get("failed"):
             yield f"    call: {failed['name']} {short(failed['arguments'], _MOST_TEXT)}"
             yield f"    result: {short(failed['result'], _MOST_TEXT)}"

@@ -227,8 +227,19 @@ class PolicyConfig(Section):
     )
     provider: str | None = Field(
         default=None,
-        description="The provider that is the server of `serve`.",
+        description=(
+            "The provider that is the server of `serve`. Default: the proxy starts the server"
+            " itself, on a port of this machine, and watches it."
+        ),
         examples=["openai"],
+    )
+    serve_command: Names = Field(
+        default=(),
+        description=(
+            "The command that starts the server of `serve`; `{model}` (a folder), `{name}`,"
+            " `{port}` and `{rank}` are filled in. Default for `vllm`: `vllm serve …`."
+        ),
+        examples=[["/opt/vllm/bin/vllm", "serve", "{model}", "--port", "{port}"]],
     )
     distill: DistillConfig | None = Field(default=None, description="Learning from better answers.")
 
@@ -312,9 +323,14 @@ class PolicyConfig(Section):
                 "needs {names} for backend = {backend}",
                 {"names": " and ".join(missing), "backend": f'"{self.backend}"'},
             )
-        if (self.serve != "backend") != (self.provider is not None):
+        if self.serve == "backend" and (self.provider is not None or self.serve_command):
             raise PydanticCustomError(
-                "serve", "needs provider if serve names a server, and only then"
+                "serve", "needs serve to name a server if provider or serve_command is set"
+            )
+        if self.provider is not None and self.serve_command:
+            raise PydanticCustomError(
+                "serve_command",
+                "has provider, a server that runs, and serve_command, which starts one; delete one",
             )
         return self
 

@@ -3,6 +3,7 @@
 Every wire parses into these types and renders from them. Fields that these types do not name are
 kept in `extra`."""
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -69,6 +70,15 @@ class ToolCall:
     name: str
     arguments: str
     extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
+
+    @property
+    def fields(self) -> dict[str, Json]:
+        """The arguments by name; empty if they are no object."""
+        try:
+            found = json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,12 +191,14 @@ class Drawing:
 class Rollout:
     """One sampled answer: its tokens (including the end token), their log-probabilities at
     temperature 1 under the weights that drew them, and the text without the end token. `is_whole`
-    is False if `max_tokens` ended it."""
+    is False if `max_tokens` ended it. `drawn_logprobs_T` are those of the engine that drew it, if
+    that was not the trainer's own."""
 
     tokens_T: tuple[int, ...]
     logprobs_T: tuple[float, ...]
     text: str
     is_whole: bool
+    drawn_logprobs_T: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.tokens_T or len(self.tokens_T) != len(self.logprobs_T):

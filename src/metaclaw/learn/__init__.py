@@ -5,7 +5,6 @@ Rules come from messages (listen); `supervision` runs the loops in a process bes
 names in `_LOADED_ON_USE` bring most of the program along, so they are imported when they are first
 used."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from metaclaw.learn.budget import PRICES_AS_OF, Budget, TokenRoom
@@ -39,6 +38,7 @@ from metaclaw.learn.supervision import (
     attempt,
     senses,
 )
+from metaclaw.loading import loaded_on_use
 
 if TYPE_CHECKING:
     from metaclaw.learn.admission import rejected_proposals
@@ -51,31 +51,24 @@ if TYPE_CHECKING:
         is_corrected,
     )
     from metaclaw.learn.owner import OwnerActions, SkillFacts
-    from metaclaw.learn.replay import UnplayableError, request_without, sent_request
     from metaclaw.learn.steps import RecordedSteps, StepBuilder, read_request
 
-_LOADED_ON_USE = {
-    "rejected_proposals": "admission",
-    "Learning": "assembly",
-    "LearningStores": "assembly",
-    "owner_of": "assembly",
-    "always_match": "assessment",
-    "concerns": "assessment",
-    "conversation_of": "assessment",
-    "in_words": "assessment",
-    "is_corrected": "assessment",
-    "OwnerActions": "owner",
-    "SkillFacts": "owner",
-    "UnplayableError": "replay",
-    "request_without": "replay",
-    "sent_request": "replay",
-    "RecordedSteps": "steps",
-    "StepBuilder": "steps",
-    "read_request": "steps",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _LOADED_ON_USE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"metaclaw.learn.{_LOADED_ON_USE[name]}"), name)
+__getattr__ = loaded_on_use(
+    __name__,
+    {
+        "rejected_proposals": "admission",
+        "Learning": "assembly",
+        "LearningStores": "assembly",
+        "owner_of": "assembly",
+        "always_match": "assessment",
+        "concerns": "assessment",
+        "conversation_of": "assessment",
+        "in_words": "assessment",
+        "is_corrected": "assessment",
+        "OwnerActions": "owner",
+        "SkillFacts": "owner",
+        "RecordedSteps": "steps",
+        "StepBuilder": "steps",
+        "read_request": "steps",
+    },
+)

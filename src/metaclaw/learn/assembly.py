@@ -137,8 +137,7 @@ class Learning:
         self.generations = SqlGenerations(database, self._clock.now)
         self.steps = StepBuilder(words)
         self.budget = budget or Budget(config, stores.spending)
-        timeout_s = max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s)
-        self.models = models or Models(providers, timeout_s, self.budget)
+        self.models = models or Models(providers, self.budget)
         self.redactor = Redactor(
             KnownSecrets.collect(os.environ, Path.home(), config)
             if config.privacy.redact

@@ -49,7 +49,6 @@ from metaclaw.learn.assessment import (
     needs_situation,
     readable_check,
 )
-from metaclaw.learn.outcomes import pause_s
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
@@ -151,13 +150,11 @@ class ComplianceLoop:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        empty_polls = 0
         async with anyio.create_task_group() as judging:
             while True:
                 rows = await self.poll(judging)
-                empty_polls = 0 if rows else empty_polls + 1
                 if rows < _ROWS_AT_ONCE:
-                    await self.wakeup.wait(pause_s(empty_polls))
+                    await self.wakeup.wait_after(is_empty=not rows)
 
     async def poll(self, judging: TaskGroup) -> int:
         """Count the new turns; return how many there were."""

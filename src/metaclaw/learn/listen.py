@@ -60,9 +60,6 @@ log = logging.getLogger(__name__)
 LISTEN: Final = "listen"
 _ROWS_AT_ONCE: Final = 64
 _MOST_READ_AT_ONCE: Final = 4
-_POLL_S: Final = 0.2
-_IDLE_POLL_S: Final = 1.0
-_POLLS_UNTIL_IDLE: Final = 150
 _BUDGET_PAUSES_S: Final = (2.0, 10.0, 60.0, 300.0, 900.0)
 _MOST_UNUSABLE_ANSWERS: Final = 2
 _NOT_UNDERSTOOD_PAUSES_S: Final = (600.0, 3_600.0, 86_400.0)
@@ -174,16 +171,13 @@ class Listening:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        empty_polls = 0
         self._progress = None
         async with anyio.create_task_group() as asking:
             while True:
                 found = await self.poll(asking)
-                empty_polls = 0 if found or self._waiting or self._busy else empty_polls + 1
                 if found < _ROWS_AT_ONCE:
-                    await self.wakeup.wait(
-                        _POLL_S if empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S
-                    )
+                    is_empty = not (found or self._waiting or self._busy)
+                    await self.wakeup.wait_after(is_empty=is_empty)
 
     async def poll(self, asking: TaskGroup) -> int:
         """Read new rows of the ledger and have their messages read; return how many rows there

@@ -64,9 +64,6 @@ _ROWS_AT_ONCE: Final = 64
 _LOOK_BACK: Final = 8
 _LOOK_FAR_BACK: Final = 32
 _PAUSE_PER_VERDICT_S: Final = 0.02
-_POLL_S: Final = 0.25
-_IDLE_POLL_S: Final = 1.0
-_POLLS_UNTIL_IDLE: Final = 120
 _MOST_JUDGED_AT_ONCE: Final = 4
 
 
@@ -246,7 +243,6 @@ class OutcomeLoop:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        empty_polls = 0
         self._turns = None  # after a failure, begin again at the stored cursor
         async with anyio.create_task_group() as judging:
             while True:
@@ -257,8 +253,7 @@ class OutcomeLoop:
                     # down serving.
                     await anyio.sleep(self._verdicts_made * _PAUSE_PER_VERDICT_S)
                 else:
-                    empty_polls = 0 if rows else empty_polls + 1
-                    await self.wakeup.wait(pause_s(empty_polls))
+                    await self.wakeup.wait_after(is_empty=not rows)
 
     async def poll(self, judging: TaskGroup) -> int:
         """Assess the turns that new rows complete; return how many rows there were."""
@@ -487,11 +482,6 @@ class OutcomeLoop:
         )
         if stands and verdict.teaches:
             self.on_failure()
-
-
-def pause_s(empty_polls: int) -> float:
-    """Poll interval after `empty_polls` empty polls: longer after half a minute without turns."""
-    return _POLL_S if empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S
 
 
 def _unknown(turn: TurnId, why: str) -> Verdict:

@@ -41,6 +41,9 @@ LISTENED: Final = "what a person said"
 """The kind of the attempts that the listening loop begins."""
 ENDS_CURSOR: Final = "sensing session ends"
 """The second cursor of the outcome loop: all session ends up to it have been handled."""
+_POLL_S: Final = 0.2
+_IDLE_POLL_S: Final = 1.0
+_POLLS_UNTIL_IDLE: Final = 150
 _MOST_TRIES: Final = 3
 _MOST_REMEMBERED: Final = 1_000
 SET_ASIDE: Final = "set aside: every attempt at it failed or crashed"
@@ -123,6 +126,7 @@ class LoopWakeup:
 
     def __init__(self) -> None:
         self._event = anyio.Event()
+        self._empty_polls = 0
 
     def notify(self) -> None:
         """Wake the waiter, now or at its next wait."""
@@ -140,6 +144,11 @@ class LoopWakeup:
         with anyio.move_on_after(at_most_s):
             await self._event.wait()
         self._event = anyio.Event()
+
+    async def wait_after(self, *, is_empty: bool) -> None:
+        """Wait after a poll: longer after half a minute of empty ones."""
+        self._empty_polls = self._empty_polls + 1 if is_empty else 0
+        await self.wait(_POLL_S if self._empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S)
 
 
 class LoopProgress:

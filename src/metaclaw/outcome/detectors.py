@@ -5,6 +5,7 @@ A signal has a weight (log-odds, fitted by `python -m benchmarks.failure_sense -
 detectors look at what people do next (correct, repeat, interrupt, revert, accept, go on), then come
 those of tool results, and those of the agent's own behaviour."""
 
+import json
 import re
 from collections.abc import Callable
 from functools import cached_property
@@ -152,10 +153,7 @@ def _texts(call: ToolCall) -> tuple[str, str] | None:
     """The text before and after an edit, under the names that clients use."""
     if tool_kind(call.name) is not ToolKind.EDIT or len(call.arguments) > _MAX_ARGUMENTS:
         return None
-    try:
-        fields = msgspec.json.decode(call.arguments, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return None
+    fields = call.fields
     before, after = (
         next((text for name in names if isinstance(text := fields.get(name), str)), None)
         for names in (_OLD_TEXT, _NEW_TEXT)
@@ -354,14 +352,10 @@ def _earlier_answers(observed: ObservedStep) -> dict[str, list[str]]:
 
 def _key(call: ToolCall) -> str:
     """The name and arguments of a call, independent of the order and spacing of its fields."""
-    if len(call.arguments) > _MAX_COMPARED:
-        return f"{call.name} {call.arguments}"
-    try:
-        fields = msgspec.json.decode(call.arguments, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return f"{call.name} {call.arguments.strip()}"
+    fields = call.fields if len(call.arguments) <= _MAX_COMPARED else {}
     fields.pop("description", None)
-    return f"{call.name} {msgspec.json.encode(fields, order='sorted').decode()}"
+    shown = json.dumps(fields, sort_keys=True) if fields else call.arguments.strip()
+    return f"{call.name} {shown}"
 
 
 def _text(result: ToolResult) -> str:

@@ -3,7 +3,6 @@
 Failures with one signature are the same failure, whatever the task was called. A signature names
 the tool, the head of its command and the class of error; names, paths and numbers are masked."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -220,10 +219,7 @@ def _names_of(text: str) -> str:
 
 
 def _values(call: ToolCall) -> list[str]:
-    try:
-        return list(_strings_in(json.loads(call.arguments)))
-    except (ValueError, RecursionError):
-        return [call.arguments]
+    return list(_strings_in(call.fields)) if call.fields else [call.arguments]
 
 
 def _strings_in(value: Json) -> Iterator[str]:

@@ -4,7 +4,6 @@ The model may word what it was shown, and bring in nothing: programs, flags, hos
 stand in the calls or in the person's own words. What an output proposed, or what concerns other
 hosts, installing from elsewhere, force, permissions or credentials, is for the person to decide."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Final
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.episode import Episode
 from metaclaw.privacy.capabilities import capabilities
+from metaclaw.privacy.provenance import command_in
 from metaclaw.text import VERY_COMMON_WORDS, list_terms
 
 MOST_CHARS: Final = 240
@@ -128,7 +128,7 @@ def _in_a_row(text: str) -> str:
 def _proposed(episode: Episode, line: str) -> Iterator[str]:
     """The words of the fix that an output may have proposed. Numbers, and words of a file's content
     or another text, which is no command, count only if the line names them."""
-    is_command = _command_of(episode.fix) is not None
+    is_command = command_in(episode.fix.fields) is not None
     for word in episode.borrowed:
         if _stands_in(word, line) or (is_command and not _NUMBER.fullmatch(word)):
             yield word
@@ -231,29 +231,12 @@ def _parts(text: str) -> set[str]:
 
 def call_text(call: ToolCall) -> str:
     """What a call does: its command, or the values of its arguments."""
-    command, arguments = _command_of(call), _arguments_of(call)
-    if command is not None or not isinstance(arguments, dict):
-        return command or str(arguments)
+    arguments = call.fields
+    command = command_in(arguments)
+    if command is not None or not arguments:
+        return command or call.arguments
     return " ".join(
         # The key of a text would be taken for a part of its first word.
         value if isinstance(value, str) and " " in value.strip() else f"{key}={value}"
         for key, value in arguments.items()
     )
-
-
-def _command_of(call: ToolCall) -> str | None:
-    arguments = _arguments_of(call)
-    if not isinstance(arguments, dict):
-        return None
-    for key in ("command", "cmd", "script"):
-        if key in arguments:
-            said = arguments[key]
-            return " ".join(map(str, said)) if isinstance(said, list) else str(said)
-    return None
-
-
-def _arguments_of(call: ToolCall) -> object:
-    try:
-        return json.loads(call.arguments)
-    except ValueError:
-        return call.arguments

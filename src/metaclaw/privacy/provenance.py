@@ -2,9 +2,8 @@
 have authority.
 """
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -114,7 +113,7 @@ def outcome_of(result: ToolResult, call: ToolCall | None) -> ToolOutcome:
     code = exit_code(look)
     ok = not result.is_error and not code
     error = None if ok else _ERROR_CLASS.search(look)
-    arguments = _arguments(call)
+    arguments = {} if call is None else call.fields
     return ToolOutcome(
         call.name if call is not None else "unknown tool",
         tuple(arguments),
@@ -149,22 +148,18 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(names)[:_MAX_NAMED]
 
 
-def _arguments(call: ToolCall | None) -> dict[str, object]:
-    try:
-        value = json.loads(call.arguments) if call is not None else None
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+def command_in(arguments: Mapping[str, Json]) -> str | None:
+    """The command among the arguments of a call, or None."""
+    for key in ("command", "cmd", "script"):
+        if key in arguments:
+            said = arguments[key]
+            return " ".join(map(str, said)) if isinstance(said, list) else str(said)
+    return None
 
 
-def _program(arguments: dict[str, object]) -> str | None:
+def _program(arguments: Mapping[str, Json]) -> str | None:
     """The first words of a shell command."""
-    command = next(
-        (arguments[key] for key in ("command", "cmd", "script") if key in arguments), None
-    )
-    words = command.split() if isinstance(command, str) else []
-    if isinstance(command, list):
-        words = [str(word) for word in command]
+    words = (command_in(arguments) or "").split()
     return " ".join(word for word in words[:3] if re.fullmatch(r"[\w./:@-]{1,40}", word)) or None
 
 
@@ -201,11 +196,11 @@ _WEAK_LINE = re.compile(
     r"|index [0-9a-f]{6,}\.\.|(?:---|\+\+\+) \S|(?:stdout|stderr):|exit code \d)"
 )
 _DIFF_HEAD = re.compile(r"@@ -\d|\+\+\+ \S")
-# Mails: a header has a sender and another field, or a name with an address in any language; a reply
-# begins with a line such as "On 3 May 2026, Dana <dana@x.org> wrote:".
+# Mails: a header has a sender and a subject or date, or a name with an address in any language;
+# a reply begins with a line such as "On 3 May 2026, Dana <dana@x.org> wrote:".
 _HEADER_LINE = re.compile(r"[ \t]*\**[^\W\d_][^\W_]*(?:[ -][^\W_]+){0,2}\**[ \t]?[:：]\**[ \t]*\S")
 _SENDER = re.compile(r"[ \t]*\**From\b")
-_FIELD = re.compile(r"[ \t]*\**(?:To|Cc|Date|Sent|Subject|Reply-To)\b")
+_FIELD = re.compile(r"[ \t]*\**(?:Date|Sent|Subject)\b")
 _NAME_AND_ADDRESS = re.compile(r"<(?:mailto:)?[^\s<>@]{1,64}@[^\s<>@]{1,200}>")
 _REPLY_LINE = re.compile(rf"[^\n]*\d[^\n]*{_NAME_AND_ADDRESS.pattern}[^\n]{{0,30}}[:：][ \t]*$")
 _FORWARD_LINE = re.compile(r"[ \t]*-{4,}[ \t]*\w[^\n-]{3,40}-{4,}[ \t]*$")

@@ -47,12 +47,12 @@ from metaclaw.domain.turn import (
     apply_splices,
     listed_names,
 )
-from metaclaw.outcome import failure_signature
 from metaclaw.proxy.http.body import messages_of
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Due, NoReminders, Reminders
 from metaclaw.proxy.skill_tool import (
     FIND_TOOL,
+    NO_TOOLS,
     SKILL_TOOL,
     SkillTools,
     may_offer,
@@ -98,7 +98,7 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     placements: tuple[Placement, ...]
     splices: tuple[Splice, ...]
     listed: tuple[SkillName, ...] = ()
-    tools: SkillTools | None = None
+    tools: SkillTools = NO_TOOLS
     """The tools of ours in the request."""
 
 
@@ -175,7 +175,7 @@ class Placer:
         origin: Origin,
         nearness: Nearness | None = None,
         *,
-        query: str = "",
+        query: str | None = None,
     ) -> Placed:
         """Choose stamp and placements of this request from the current library. `nearness` says how
         near each skill is to the task in meaning; only the first request of a segment needs it.
@@ -193,7 +193,7 @@ class Placer:
                 view,
                 before,
                 version,
-                query or self.query(incoming, origin),
+                self.query(incoming, origin) if query is None else query,
                 nearness,
             )
         if self.enabled:
@@ -210,7 +210,7 @@ class Placer:
         if self.reminders.broken:
             due = self.reminders.due(incoming, _names_in(standing))
         tail = render_reminder(due.placed) if due.placed else ""
-        tools = self._tools(incoming, origin, view, adopted) if extras else None
+        tools = self._tools(incoming, origin, view, adopted) if extras else NO_TOOLS
         spliced = placement_splices(
             incoming.wire,
             incoming.body,
@@ -218,10 +218,10 @@ class Placer:
             wanted,
             origin.anchors,
             tail,
-            b"" if tools is None else tool_items(incoming.wire, tools.names),
+            tool_items(incoming.wire, tools.names),
         )
         if spliced.refused is not None:
-            tools = None
+            tools = NO_TOOLS
             log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
         placed = spliced.placed
         if extras:
@@ -361,10 +361,10 @@ class Placer:
 
     def _tools(
         self, incoming: Incoming, origin: Origin, view: LibraryView, adopted: _Adopted
-    ) -> SkillTools | None:
-        """The tools of ours in this request; None if it cannot have the session's."""
+    ) -> SkillTools:
+        """The tools of ours in this request, if it can have the session's."""
         if not adopted.tools or not self._may_offer(incoming):
-            return None
+            return NO_TOOLS
         today, scope = self.today(), origin.scope
 
         def read(name: str) -> Skill | None:
@@ -386,6 +386,8 @@ class Placer:
         lessons = view.lessons(origin.scope, self.teams, self.today())
         if not lessons:
             return adopted
+        from metaclaw.outcome import failure_signature  # not needed until there are lessons
+
         extras = adopted.extras
         behind = {one.call_id: one.skills for one in extras if one.call_id is not None}
         for call, result in new_results(incoming.wire, messages_of(incoming.wire, incoming.json)):
@@ -643,7 +645,7 @@ MOST_SEARCHED: Final = 20_000
 memory.
 """
 
-_LONG_NUMBER: Final = re.compile(r"\d{4,}")
+_LONG_NUMBER: Final = re.compile("[0-9]{4,}")
 
 
 class Search(Protocol):

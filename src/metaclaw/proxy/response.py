@@ -7,7 +7,7 @@ without which the answer is incomplete. The caller sends the tail once the turn 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
@@ -48,7 +48,7 @@ from metaclaw.proxy.answer_record import (
 )
 from metaclaw.proxy.enforcement.held_rules import HeldRule
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
-from metaclaw.proxy.skill_tool import SkillTools
+from metaclaw.proxy.skill_tool import NO_TOOLS, SkillTools
 from metaclaw.upstream import pour
 from metaclaw.wires import (
     Facts,
@@ -70,23 +70,12 @@ JSON_HEADERS: Final[RawHeaders] = [(b"content-type", b"application/json")]
 _LINGER_S: Final = 0.05
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class TurnBuilder:
     """Collects what happens to one request and builds its turn. Only the task that serves the
-    request writes here.
+    request writes here. Most requests leave most attributes as they are here.
     """
 
-    id: TurnId
-    incoming: Incoming
-    origin: Origin
-    stamp: Stamp
-    placements: tuple[Placement, ...]
-    splices: tuple[Splice, ...]
-    listed_skills: tuple[SkillName, ...] = ()
     provider: str = ""
-    provider_wire: Wire = field(init=False)
-    model: str = field(init=False)
-    streamed: bool = field(init=False)
     translated: bytes | None = None
     status: int = 0
     end: TurnEnd = TurnEnd.FAILED
@@ -109,22 +98,38 @@ class TurnBuilder:
     """The rules that hold the calls of this answer."""
     not_held: tuple[HeldRule, ...] = ()
     """Held rules that cannot be enforced for this request."""
-    skill_tools: SkillTools | None = None
-    """Tools of ours in the request."""
-    skills_read: list[Skill] = field(default_factory=list)
+    skills_read: tuple[Skill, ...] = ()
     """The skills that the model has read in full by calling them."""
-    budget: RecordBudget = field(default_factory=RecordBudget)
-    _said: AnswerRecord = field(init=False)
     _seen: AnswerRecord | None = None
     _first_byte_s: float | None = None
 
-    def __post_init__(self) -> None:
-        self.provider_wire, self.model, self.streamed = (
-            self.incoming.wire,
-            self.incoming.model,
-            self.incoming.stream,
-        )
-        self._said = AnswerRecord(self.budget)
+    def __init__(
+        self,
+        id_: TurnId,
+        incoming: Incoming,
+        origin: Origin,
+        stamp: Stamp,
+        placements: tuple[Placement, ...],
+        splices: tuple[Splice, ...],
+        listed_skills: tuple[SkillName, ...] = (),
+        *,
+        skill_tools: SkillTools = NO_TOOLS,
+        budget: RecordBudget | None = None,
+    ) -> None:
+        """`skill_tools` are tools of ours in the request."""
+        self.id = id_
+        self.incoming = incoming
+        self.origin = origin
+        self.stamp = stamp
+        self.placements = placements
+        self.splices = splices
+        self.listed_skills = listed_skills
+        self.skill_tools = skill_tools
+        self.provider_wire = incoming.wire
+        self.model = incoming.model
+        self.streamed = incoming.stream
+        self._budget = budget or RecordBudget()
+        self._said = AnswerRecord(self._budget)
 
     def require_whole(self) -> None:
         """From now on the provider's bytes are needed as a whole: too many of them are an error
@@ -182,14 +187,14 @@ class TurnBuilder:
         """Drop the provider's bytes so far: they are not relayed."""
         self._said.release()
         self._said, self._first_byte_s = (
-            AnswerRecord(self.budget, must_be_whole=self._said.must_be_whole),
+            AnswerRecord(self._budget, must_be_whole=self._said.must_be_whole),
             None,
         )
 
     def add_client_bytes(self, data: bytes) -> None:
         """Record bytes shown to the client, if they differ from the provider's."""
         if self._seen is None:
-            self._seen = AnswerRecord(self.budget)
+            self._seen = AnswerRecord(self._budget)
         self._seen.add(data)
 
     def drop_client_bytes(self) -> None:

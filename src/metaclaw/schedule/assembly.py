@@ -1,14 +1,16 @@
 """Build the scheduler from `[schedule]`: windows, input sources, calendars."""
 
-import os
-import sys
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, cast
+
+import anyio
 
 from metaclaw.config import CalendarConfig, Config, ScheduleConfig
 from metaclaw.errors import ConfigError
+from metaclaw.hooks import PRESENCE, PluginError, installed_names, load_plugin
 from metaclaw.schedule.calendar_plugins import (
     CalendarError,
     CalendarEvent,
@@ -18,25 +20,33 @@ from metaclaw.schedule.calendar_plugins import (
 )
 from metaclaw.schedule.calendars import Calendar
 from metaclaw.schedule.clock import Clock, LocalZone, SystemClock, fixed
-from metaclaw.schedule.dbus import GnomeInput, LogindInput, Metered
 from metaclaw.schedule.forecast import Habits, read_history
 from metaclaw.schedule.input import InputSource, TtyInput
 from metaclaw.schedule.machine_load import MachineLoad
 from metaclaw.schedule.presence import SleepHours, Traffic, WindowThresholds
-from metaclaw.schedule.screen import MacInput, is_wayland, swayidle_input, x11_input
 from metaclaw.schedule.training_windows import Announce, ManualWindows, ScheduledWindows
 
+log = logging.getLogger(__name__)
 
-def input_sources() -> list[InputSource]:
-    """All input sources of this system."""
-    if sys.platform == "darwin":
-        return [MacInput()]
-    found: list[InputSource] = [TtyInput(), LogindInput()]
-    # Under Wayland the X server sees only the input of its own windows.
-    if is_wayland():
-        found += [GnomeInput(), swayidle_input()]
-    elif os.environ.get("DISPLAY"):
-        found.append(x11_input())
+
+class PresencePlugin(Protocol):
+    """What an entry point of `metaclaw.presence` names."""
+
+    def input_sources(self) -> Sequence[InputSource]:
+        """What reports keyboard and mouse on this system."""
+
+    async def is_metered(self) -> bool | None:
+        """Whether the network is metered; None if the system does not say."""
+
+
+def presence_plugins() -> list[PresencePlugin]:
+    """The installed plugins; one that cannot be loaded is left out."""
+    found: list[PresencePlugin] = []
+    for name in sorted(installed_names(PRESENCE)):
+        try:
+            found.append(cast(PresencePlugin, load_plugin(PRESENCE, name, object)))
+        except PluginError as error:
+            log.warning("presence_unknown reason=%s", error)
     return found
 
 
@@ -73,14 +83,15 @@ def build_windows(
         idle_s=schedule.idle_minutes * 60, least_s=least_s, clock=clock, history=history
     )
     trains_here = config.policy is not None and config.policy.backend == "embedded"
-    machine_load = MachineLoad(
-        schedule, trains_here=trains_here, is_metered=None if trains_here else Metered()
-    )
+    plugins = presence_plugins()
+    metered = next((plugin.is_metered for plugin in plugins), None)
+    machine_load = MachineLoad(schedule, trains_here=trains_here, is_metered=metered)
+    heard = [TtyInput(), *(source for plugin in plugins for source in plugin.input_sources())]
     calendars = build_calendars(schedule, folder, clock.now)
     built = ScheduledWindows(
         habits=habits,
         traffic=traffic,
-        sources=input_sources() if sources is None else sources,
+        sources=heard if sources is None else sources,
         sleep=(
             SleepHours(schedule.sleep_ranges, zone, schedule.sleep_trouble)
             if schedule.sleep
@@ -115,6 +126,20 @@ def build_calendars(
         )
         for number, one in enumerate(schedule.calendars, 1)
     ]
+
+
+def read_calendars(config: Config, home: Path) -> list[tuple[str, str | None]]:
+    """Read every calendar once: its name, and its error or None. Blocks."""
+    calendars = build_calendars(config.schedule, home / _FOLDER, SystemClock().now)
+
+    async def look() -> None:
+        async with anyio.create_task_group() as group:
+            for one in calendars:
+                group.start_soon(one.look)
+
+    anyio.run(look)
+    readings = [(one.name, one.read(SystemClock().now())) for one in calendars]
+    return [(name, reading.why if reading.is_trouble else None) for name, reading in readings]
 
 
 def connect_calendar(

@@ -2,6 +2,8 @@
 (evolve) and proof (gate).
 """
 
+from typing import TYPE_CHECKING
+
 from metaclaw.checks import (
     TRIVIAL_ANSWERS,
     CheckKind,
@@ -34,6 +36,7 @@ from metaclaw.checks import (
     with_gaps,
     work_clock,
 )
+from metaclaw.loading import loaded_on_use
 from metaclaw.skills.block import (
     Block,
     already_present,
@@ -48,20 +51,6 @@ from metaclaw.skills.block import (
     rule_line,
     skill_text,
 )
-from metaclaw.skills.evolver import (
-    MOST_EXAMPLES,
-    MOST_SHOWN,
-    SKILLS_SCHEMA,
-    Evolver,
-    answer_fault,
-    read_skills,
-)
-from metaclaw.skills.failure_groups import (
-    CORRECTION_READ,
-    Failure,
-    FailureGroup,
-    group_failures,
-)
 from metaclaw.skills.files import (
     MAX_FILE_BYTES,
     parse_skill,
@@ -73,10 +62,7 @@ from metaclaw.skills.files import (
     write_script,
     write_skill,
 )
-from metaclaw.skills.gate.clashes import IndexLibrary, asks_the_same, contrary, overlap
-from metaclaw.skills.gate.gate import Gate, GateMode, GateResult, Objection, lint
 from metaclaw.skills.index import SkillIndex
-from metaclaw.skills.lessons import LessonCase, LessonWriter, Occurrence
 from metaclaw.skills.library import SkillLibrary
 from metaclaw.skills.library_view import (
     Budgets,
@@ -113,9 +99,61 @@ from metaclaw.skills.scopes import (
     owned,
     scope_of_lesson,
 )
-from metaclaw.skills.transfer import (
-    Pack,
-    read_pack,
-    read_rules,
-    render_section,
+
+if TYPE_CHECKING:
+    from metaclaw.skills.evolver import (
+        MOST_EXAMPLES,
+        MOST_SHOWN,
+        SKILLS_SCHEMA,
+        Evolver,
+        answer_fault,
+        read_skills,
+    )
+    from metaclaw.skills.failure_groups import (
+        CORRECTION_READ,
+        Failure,
+        FailureGroup,
+        group_failures,
+    )
+    from metaclaw.skills.gate.clashes import IndexLibrary, asks_the_same, contrary, overlap
+    from metaclaw.skills.gate.gate import Gate, GateMode, GateResult, Objection, lint
+    from metaclaw.skills.lessons import LessonCase, LessonWriter, Occurrence
+    from metaclaw.skills.transfer import (
+        Pack,
+        read_pack,
+        read_rules,
+        render_section,
+    )
+
+
+__getattr__ = loaded_on_use(
+    __name__,
+    {
+        "MOST_EXAMPLES": "evolver",
+        "MOST_SHOWN": "evolver",
+        "SKILLS_SCHEMA": "evolver",
+        "Evolver": "evolver",
+        "answer_fault": "evolver",
+        "read_skills": "evolver",
+        "CORRECTION_READ": "failure_groups",
+        "Failure": "failure_groups",
+        "FailureGroup": "failure_groups",
+        "group_failures": "failure_groups",
+        "IndexLibrary": "gate.clashes",
+        "asks_the_same": "gate.clashes",
+        "contrary": "gate.clashes",
+        "overlap": "gate.clashes",
+        "Gate": "gate.gate",
+        "GateMode": "gate.gate",
+        "GateResult": "gate.gate",
+        "Objection": "gate.gate",
+        "lint": "gate.gate",
+        "LessonCase": "lessons",
+        "LessonWriter": "lessons",
+        "Occurrence": "lessons",
+        "Pack": "transfer",
+        "read_pack": "transfer",
+        "read_rules": "transfer",
+        "render_section": "transfer",
+    },
 )

@@ -50,6 +50,7 @@ from metaclaw.store.rows import (
     Values,
     pack_json,
     pack_text,
+    record,
     unpack_json,
 )
 from metaclaw.store.schema import (
@@ -407,12 +408,10 @@ class SqlTrueAnswers(Queries):
 def _answer(row: ResultRow, *, has_messages: bool = True) -> TrueAnswer:
     stored = unpack_json(row.calls)["calls"]
     calls = stored if isinstance(stored, list) else []
-    return TrueAnswer(
-        wire=row.wire,
+    return record(
+        TrueAnswer,
+        row,
         calls=tuple(ShownCall(str(one[0]), str(one[1])) for one in calls if isinstance(one, list)),
-        mark=row.mark,
-        answer_id=row.answer_id,
-        last_id=row.last_id,
         messages=bytes(row.messages) if has_messages else b"",
         rest=bytes(row.rest) if has_messages else b"",
     )

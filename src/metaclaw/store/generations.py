@@ -53,6 +53,7 @@ from metaclaw.store.rows import (
     Values,
     pack_json,
     pack_texts,
+    record,
     unpack_json,
 )
 from metaclaw.store.schema import (
@@ -451,17 +452,7 @@ def select_members(*columns: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
 
 
 def skill_of(row: ResultRow) -> Skill:
-    return SkillRecord(
-        name=SkillName(row.name),
-        trigger=row.trigger,
-        body=row.body,
-        category=row.category,
-        scope=row.scope,
-        extra=unpack_json(row.extra),
-        state=row.state,
-        author=row.author,
-        pinned=bool(row.pinned),
-    ).read()
+    return record(SkillRecord, row, extra=unpack_json(row.extra)).read()
 
 
 class SqlTeams(Queries):

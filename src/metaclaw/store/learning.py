@@ -36,6 +36,7 @@ from metaclaw.store.generations import forgotten_turn, last_revert
 from metaclaw.store.rows import (
     ResultRow,
     pack_document,
+    record,
     scope_of,
     unpack_document,
 )
@@ -187,17 +188,15 @@ class SqlVerdicts(Queries):
 
 def verdict_of(turn: TurnId, row: ResultRow) -> Verdict:
     """Convert a row with the columns of `VERDICT`."""
-    return Verdict(
+    return record(
+        Verdict,
+        row,
         turn=turn,
         outcome=row.verdict_outcome,
-        source=row.source,
-        p_fail=row.p_fail,
         signals=(
             () if row.signals == _NO_SIGNALS else unpack_document(row.signals, tuple[Signal, ...])
         ),
         votes=None if row.votes is None else unpack_document(row.votes, Votes),
-        fault=row.fault,
-        comment=row.comment,
     )
 
 
@@ -433,11 +432,5 @@ def _pack_proposal(proposal: Proposal) -> str:
 
 
 def _candidate(row: ResultRow) -> Candidate:
-    return Candidate(
-        id=CandidateId(row.id),
-        proposal=unpack_document(row.proposal, _StoredProposal).read(),
-        standing=row.standing,
-        reason=row.reason,
-        generation=row.generation,
-        made_at=row.made_us,
-    )
+    proposal = unpack_document(row.proposal, _StoredProposal).read()
+    return record(Candidate, row, proposal=proposal, made_at=row.made_us)

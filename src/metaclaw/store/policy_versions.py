@@ -29,6 +29,7 @@ from metaclaw.store.rows import (
     ResultRow,
     pack_document,
     pack_names,
+    record,
     unpack_document,
     unpack_names,
 )
@@ -455,18 +456,12 @@ def _mark_done(connection: Connection, number: int, parent: int, now: datetime) 
 
 
 def version_of(row: ResultRow) -> PolicyVersion:
-    return PolicyVersion(
-        number=row.number,
-        parent=row.parent,
-        state=row.state,
-        weights=Weights(row.backend, row.adapter, row.training),
-        base=row.base,
-        generation=row.generation,
+    return record(
+        PolicyVersion,
+        row,
+        weights=record(Weights, row),
         made=row.made_us,
-        batch=row.batch,
-        steps=row.steps,
         report=None if row.report is None else unpack_document(row.report, GateReport),
-        note=row.note,
         absorbed=frozenset(map(SkillName, unpack_names(row.absorbed))),
         has_served=row.served_us is not None,
         is_kept=row.gone_us is None,

@@ -37,6 +37,7 @@ from metaclaw.store.rows import (
     TurnRow,
     event_of,
     placement_of,
+    record,
     scope_of,
     session_of,
     tokens_of,
@@ -363,16 +364,8 @@ def _counts_of(column: ColumnElement[str]) -> Select[str, int]:
 
 
 def _trace(row: ResultRow) -> SessionTrace:
-    return SessionTrace(
-        session=SessionId(row.id),
-        key=row.key,
-        agent=row.agent,
-        scope=scope_of(row),
-        head=row.head,
-        segment=row.segment,
-        last_turn=TurnId(row.turn),
-        last_at=row.last_us,
-    )
+    seen = {"session": row.id, "last_turn": row.turn, "last_at": row.last_us}
+    return record(SessionTrace, row, scope=scope_of(row), **seen)
 
 
 def _whole_turn(connection: Connection, row: ResultRow) -> Turn:

@@ -7,7 +7,8 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
+from inspect import signature
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
@@ -307,20 +308,23 @@ def _session_row(turns: list[Turn]) -> Values:
     return pack_texts((*who, min(received), max(received), None, None, len(turns), main_turns))
 
 
+def record(kind: Callable[..., T], row: ResultRow, **known: object) -> T:
+    """A dataclass or named tuple with these values; its other fields are the row's columns of the
+    same names.
+    """
+    columns = row._mapping
+    return kind(**{name: columns[name] for name in _fields(kind) if name not in known}, **known)
+
+
+@cache
+def _fields(kind: Callable[..., object]) -> tuple[str, ...]:
+    return tuple(signature(kind).parameters)
+
+
 def session_of(row: ResultRow) -> SessionRow:
-    return SessionRow(
-        id=SessionId(row.id),
-        key=row.key,
-        agent=row.agent,
-        scope=Scope(row.user_id, row.workspace_id),
-        parent=row.parent,
-        began_at=row.began_us,
-        last_at=row.last_us,
-        ended_at=row.ended_us,
-        end_reason=row.end_reason,
-        turns=row.turns,
-        main_turns=row.main_turns,
-    )
+    times = {"began_at": row.began_us, "last_at": row.last_us, "ended_at": row.ended_us}
+    scope = Scope(row.user_id, row.workspace_id)
+    return record(SessionRow, row, scope=scope, **times)
 
 
 def event_of(row: ResultRow) -> LedgerEvent:
@@ -329,26 +333,13 @@ def event_of(row: ResultRow) -> LedgerEvent:
 
 def turn_row_of(row: ResultRow) -> TurnRow:
     """Convert a row of `turns` for a list."""
-    return TurnRow(
-        seq=row.seq,
-        id=TurnId(row.id),
-        session=SessionId(row.session),
-        kind=row.kind,
-        kind_reason=row.kind_reason,
+    return record(
+        TurnRow,
+        row,
         stamp=stamp_of(row),
-        wire=row.wire,
-        path=row.path,
-        stream=bool(row.stream),
-        model=row.model,
-        provider=row.provider,
-        status=row.status,
         end=row.outcome,
-        error=row.error,
-        finish=row.finish,
-        usage=_usage_of(row),
+        usage=None if row.input_tokens is None else record(Usage, row),
         times=Times(row.received_us, row.first_byte_s, row.duration_s),
-        segment=row.segment,
-        retry_of=row.retry_of,
     )
 
 
@@ -361,7 +352,7 @@ def turn_of(
     """Build a turn from a row of `turns` and the data of other tables."""
     facts = turn_row_of(row)
     return Turn(
-        **{name: getattr(facts, name) for name in TurnRow.__slots__ if name != "seq"},
+        **{name: getattr(facts, name) for name in _fields(TurnRow) if name != "seq"},
         scope=scope_of(row),
         agent=row.agent,
         provider_wire=row.provider_wire,
@@ -371,7 +362,7 @@ def turn_of(
         key=row.key,
         head=row.head,
         placements=placements,
-        truncated=bool(row.truncated),
+        truncated=row.truncated,
     )
 
 
@@ -395,16 +386,4 @@ def scope_of(row: ResultRow) -> Scope:
 def stamp_of(row: ResultRow) -> Stamp:
     """The stamp in a row of `turns`."""
     skills = tuple(map(SkillName, unpack_names(row.skills)))
-    return Stamp(row.generation, row.policy_version, row.library_hash, skills)
-
-
-def _usage_of(row: ResultRow) -> Usage | None:
-    if row.input_tokens is None:
-        return None
-    return Usage(
-        row.input_tokens,
-        row.output_tokens,
-        row.cached_tokens,
-        row.cache_write_tokens,
-        row.reasoning_tokens,
-    )
+    return record(Stamp, row, skills=skills)

@@ -24,7 +24,7 @@ from metaclaw.store.learning import (
     standing_of,
     turn_numbers,
 )
-from metaclaw.store.rows import ResultRow, stamp_of
+from metaclaw.store.rows import ResultRow, record, stamp_of
 from metaclaw.store.schema import (
     batch_turns,
     batches,
@@ -240,17 +240,8 @@ class SqlBatches:
             if row is None:
                 return None
             members = _members(connection, row.seq)
-        return TrainingBatch(
-            number=row.seq,
-            state=row.state,
-            policy_version=row.policy_version,
-            generation=row.generation,
-            seed=row.seed,
-            size=row.size,
-            turns=tuple(members),
-            stale=sum(not is_current for is_current in members.values()),
-            note=row.note,
-        )
+        stale = sum(not is_current for is_current in members.values())
+        return record(TrainingBatch, row, number=row.seq, turns=tuple(members), stale=stale)
 
     def drop_batch(self, number: int, reason: str) -> None:
         """Drop a batch that makes no version. Its turns may train again, unless they are too old by
@@ -307,6 +298,4 @@ def _members(connection: Connection, batch: int) -> dict[TurnId, bool]:
 
 def _facts(row: ResultRow) -> TurnFacts:
     sampled = None if row.sampled_bytes is None else row.sampled_bytes // 4
-    return TurnFacts(
-        row.kind, row.outcome, stamp_of(row), row.provider, sampled, bool(row.truncated)
-    )
+    return TurnFacts(row.kind, row.outcome, stamp_of(row), row.provider, sampled, row.truncated)

@@ -31,6 +31,7 @@ from metaclaw.store.dialects import committed, insert_into
 from metaclaw.store.rows import (
     ResultRow,
     TurnRow,
+    record,
     unpack_names,
 )
 from metaclaw.store.schema import (
@@ -150,12 +151,7 @@ class SqlSpending(Queries):
         """The sums of the days from `since` on, oldest first."""
         query = select(spending).where(spending.c.day >= since).order_by(*spending.c[*_KEYS])
         rows = self._database.rows("reading what calls to models cost", query)
-        return {
-            SpendingKey(*(getattr(row, name) for name in _KEYS)): Spending(
-                *(getattr(row, name) for name in _SUMS)
-            )
-            for row in rows
-        }
+        return {record(SpendingKey, row): record(Spending, row) for row in rows}
 
     def _unread(self, after: int) -> Select[*tuple[Any, ...]]:
         return (

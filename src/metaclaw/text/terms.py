@@ -114,10 +114,15 @@ def list_words(text: str) -> list[str]:
     )
 
 
+_LONGEST_NUMBER = 5
+
+
 class _KnownWords(dict[str, tuple[str, ...]]):
     """Cache of the terms of each word."""
 
     def __missing__(self, word: str) -> tuple[str, ...]:
+        if len(word) > _LONGEST_NUMBER and word.isdecimal():
+            return ()
         terms = tuple(dict.fromkeys(_split_word(word[: MAX_WORD_CHARS * 4])))
         if len(self) >= _MEMO_SIZE:  # cheap to rebuild
             self.clear()
@@ -178,7 +183,7 @@ def _usable(word: str) -> Iterator[str]:
     if word.isalpha():
         yield stem(word)
     elif word.isdecimal():
-        if 3 <= len(word) <= 5 and not word.startswith(("19", "20")):
+        if 3 <= len(word) <= _LONGEST_NUMBER and not word.startswith(("19", "20")):
             yield word
     elif not _LOOKS_LIKE_AN_ID.fullmatch(word):
         yield stem(word)

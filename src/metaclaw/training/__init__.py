@@ -8,19 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from metaclaw.training.advantages import ScoredGroup, group_advantages
-from metaclaw.training.backends.blocking_calls import (
-    ServerReach,
-    ServerReply,
-    bounded,
-    gather_all,
-    run_in_thread,
-)
+from metaclaw.training.backends.calls import ServiceCalls, gather_all, run_in_thread
 from metaclaw.training.backends.remote import RemoteBackend
 from metaclaw.training.backends.sdk import (
     EXPIRY_S,
     SdkTypes,
     Waits,
-    load_tinker,
     make_adam,
     make_datum,
     make_sampling,
@@ -36,7 +29,6 @@ from metaclaw.training.backends.service import (
     ServiceSettings,
     Trainee,
 )
-from metaclaw.training.backends.tinker import TinkerService
 from metaclaw.training.degeneration import HeldOutAnswer, is_degenerate
 from metaclaw.training.gate import (
     AnswerPair,
@@ -52,15 +44,19 @@ from metaclaw.training.golden import (
     golden_items,
     read_answer,
 )
-from metaclaw.training.hosts.lora_servers import (
-    AdminClient,
+from metaclaw.training.hosts.adapter_server import (
+    AdapterHost,
+    AdapterServer,
     HostSettings,
-    LoadingHost,
     ModelHost,
+    ServerReply,
+    token_host,
     version_name,
 )
-from metaclaw.training.hosts.sampler_model import SamplerModel
-from metaclaw.training.live import Baseline, shown_worse
+from metaclaw.training.hosts.run_sampler import PausedServer
+from metaclaw.training.hosts.service_host import ServiceHost
+from metaclaw.training.hosts.token_model import TokenModel, TokenPiece
+from metaclaw.training.rollback import Baseline, shown_worse
 
 if TYPE_CHECKING:
     from metaclaw.training.assembly import SlowLearning

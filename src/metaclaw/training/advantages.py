@@ -17,6 +17,7 @@ from typing import Final
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum, Rollout
+from metaclaw.training.drawn_elsewhere import engine_weights
 
 FLAT = 1e-4
 """Rewards with a smaller standard deviation count as equal."""
@@ -32,8 +33,6 @@ class Skip(StrEnum):
     UNSCORED = "could not be scored"
     ALONE = "nothing to compare it with"
     FLAT = "all rewards were alike"
-    CUT = "the room ran out before its end"
-    NOT_GOOD = "not good enough to imitate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +136,13 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def datum(group: ScoredGroup, rollout: Rollout, advantage: float) -> Datum:
-    """One rollout with the same advantage on each of its tokens."""
+    """One rollout with the same advantage on each of its tokens, weighted if another engine drew
+    them.
+    """
     return Datum(
         group.turn,
         group.prompt,
         rollout.tokens_T,
-        (advantage,) * len(rollout.tokens_T),
+        tuple(advantage * weight for weight in engine_weights(rollout)),
         rollout.logprobs_T,
     )

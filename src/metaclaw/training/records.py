@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import msgspec
 
 from metaclaw.training.advantages import ScoredGroup
+from metaclaw.training.drawn_elsewhere import EngineGap
 
 FULL_REWARD = 1.0 - 1e-6
 """Rewards from this value on count as full."""
@@ -56,7 +57,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     with a hint, `helped` those for which that helped, `settled` those whose answers all have the
     same reward, neither high nor zero. `found` are answers better than all earlier answers to the
     same prompt. `validated` is the mean reward of greedy answers to the validation prompts after
-    the step, if they were drawn."""
+    the step, if they were drawn. `gap` is how far the server that drew the answers is from the
+    trainer."""
 
     groups: list[GroupRecord]
     reward: float | None
@@ -73,6 +75,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     settled: int = 0
     found: list[BestAnswer] = []
     validated: float | None = None
+    gap: EngineGap | None = None
 
 
 def group_record(group: ScoredGroup) -> GroupRecord:

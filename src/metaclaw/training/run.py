@@ -8,6 +8,7 @@ checkpoints it kept. Every decision is a function of the journal: what was begun
 again and comes out the same."""
 
 import logging
+import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,21 +32,14 @@ from metaclaw.training.advantages import (
     normaliser,
     step_size,
 )
-from metaclaw.training.backends.blocking_calls import gather_all
-from metaclaw.training.checkpoints import add_varied, set_aside
+from metaclaw.training.backends.calls import gather_all
+from metaclaw.training.checkpoints import RunCheckpoints, Sampler, add_varied, set_aside
 from metaclaw.training.curriculum import TrainingPrompt, choose_prompts, cut_pieces
-from metaclaw.training.derived_prompts import base_turn, distil, may_help
-from metaclaw.training.extra_prompts import (
-    REHEARSAL_TOKENS,
-    SURE_ANSWER_COPIES,
-    RehearsalQuestion,
-    Rehearsed,
-    forgotten_nats,
-    ordinary_questions,
-    rehearse,
-)
+from metaclaw.training.drawn_elsewhere import EngineGap, engine_gap
 from metaclaw.training.golden import golden_items
 from metaclaw.training.held_calls import teaches, with_recorded
+from metaclaw.training.hints import distil, may_help
+from metaclaw.training.hosts.run_sampler import RolloutServer, RunSampler
 from metaclaw.training.imitation import (
     RETRY_TEMPERATURE,
     Demonstration,
@@ -58,9 +52,10 @@ from metaclaw.training.imitation import (
     is_settled,
     longest_demonstration,
 )
-from metaclaw.training.journal import Journal, RunCheckpoints, Sampler, StaleError, record_name
+from metaclaw.training.journal import Journal, StaleError, record_name
 from metaclaw.training.progress import Phase, is_validation_due, next_step, token_cap
 from metaclaw.training.recipe import Recipe
+from metaclaw.training.recorded_tasks import rewards_of_tasks
 from metaclaw.training.records import (
     BestAnswer,
     StepRecord,
@@ -71,8 +66,18 @@ from metaclaw.training.records import (
     moved_prefix,
     weighted_mean,
 )
+from metaclaw.training.rehearsal import (
+    REHEARSAL_TOKENS,
+    SURE_ANSWER_COPIES,
+    RehearsalQuestion,
+    Rehearsed,
+    forgotten_nats,
+    ordinary_questions,
+    rehearse,
+)
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.training_turns import TrainingTurn
+from metaclaw.training.variations import base_turn
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +118,7 @@ class RunTally:
     skipped: Counter[Skip] = field(default_factory=Counter)
     phase: str = Phase.LEARN.value
     reason: str = ""
+    notice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,8 @@ class TrainingRun:
     """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block.
     `find_demonstrations` finds right answers that are known for prompts like these; `varied` are
     prompts that were made from those of the turns. `may_step` raises TrainingError where a step
-    must not begin now. `broken_share` is the share of turns in which a rule was broken; it blocks."""
+    must not begin now. `broken_share` is the share of turns in which a rule was broken; it blocks.
+    `server`, if there is one, draws the rollouts."""
 
     plan: RunPlan
     turns: Sequence[TrainingTurn]
@@ -147,6 +154,7 @@ class TrainingRun:
     varied: Sequence[TrainingTurn] = ()
     broken_share: Callable[[SkillName], float] = _never_broken
     may_step: Callable[[], Awaitable[None]] = _always
+    server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
         self._turns = {turn.id: turn for turn in (*self.turns, *self.varied)}
@@ -174,11 +182,33 @@ class TrainingRun:
             greedy_reward=self._greedy_reward,
         )
         self.tally = RunTally(of_steps=self.recipe.steps)
+        self._sampler = RunSampler(
+            plan=self.plan, backend=self.backend, journal=self.journal, server=self.server
+        )
+
+    def drawn_by(self) -> str:
+        """What drew the answers of the run; empty if it was the trainer alone."""
+        gaps = [record.gap for record in self._records if record.gap is not None]
+        if self.server is None or not gaps:
+            return ""
+        mean = EngineGap(
+            sum(gap.difference for gap in gaps) / len(gaps), sum(gap.kl for gap in gaps) / len(gaps)
+        )
+        return (
+            f"{self.server.name} in {len(gaps)} of {len(self._records)} steps; its log-probabilities"
+            f" differ from the trainer's by {mean}"
+        )
 
     async def complete(self, label: str) -> Weights:
         """Everything that is left of the run, as windows allow; the weights it ends with. Raises
         TrainingError.
         """
+        try:
+            return await self._complete(label)
+        finally:
+            await self._sampler.aclose()
+
+    async def _complete(self, label: str) -> Weights:
         chosen = await self.journal.find("weights-chosen", Weights)
         if chosen is None:
             await self._open()
@@ -418,21 +448,58 @@ class TrainingRun:
         )
         drawn = await sample(turns, drawing)
         self.tally.drawn += sum(map(len, drawn))
-        recorded = [turn.preference if sample == self._sample else () for turn in turns]
+        is_plain = sample == self._sample
+        turns = turns if is_plain else [replace(one, recorded=(), following=None) for one in turns]
+        recorded = [turn.recorded for turn in turns]
         drawn = [
             await with_recorded(group, turn.prompt, some, self.backend)
             for group, turn, some in zip(drawn, turns, recorded, strict=True)
         ]
         rewards = await gather_all(
-            [self.rewards.score(turn.step, some) for turn, some in zip(turns, drawn, strict=True)]
+            [self._score(turn, some) for turn, some in zip(turns, drawn, strict=True)]
         )
+        for at, turn in enumerate(turns):
+            if turn.following is not None:
+                rewards[at] = await self._score_task(turn, drawn[at], rewards[at], drawing)
+            for place, one in enumerate(turn.recorded, len(drawn[at]) - len(turn.recorded)):
+                rewards[at][place] = rewards[at][place] if one.reward is None else one.reward
         return [
             ScoredGroup(turn.id, turn.prompt, tuple(some), tuple(worth), turn.key, len(extra))
             for turn, some, worth, extra in zip(turns, drawn, rewards, recorded, strict=True)
         ]
 
+    async def _score(self, turn: TrainingTurn, answers: Sequence[Rollout]) -> list[float | None]:
+        return await self.rewards.score(turn.step, answers)
+
+    async def _score_task(
+        self,
+        turn: TrainingTurn,
+        answers: Sequence[Rollout],
+        own: Sequence[float | None],
+        drawing: Drawing,
+    ) -> list[float | None]:
+        """What answers are worth with what they lead to (`recorded_tasks`)."""
+
+        async def draw(following: TrainingTurn, count: int) -> Sequence[Rollout]:
+            await self._may_go_on()
+            seed = random.Random(f"{drawing.seed}/{turn.id}/{following.id}").getrandbits(61)
+            asked = replace(drawing, count=count, max_tokens=self._cap(following), seed=seed)
+            (group,) = await self._present([following.prompt], asked)
+            self.tally.drawn += count
+            return group
+
+        return await rewards_of_tasks(turn, answers, own, draw, self._score)
+
     async def _sample(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
-        return await self.backend.sample([turn.prompt for turn in turns], drawing)
+        return await self._present([turn.prompt for turn in turns], drawing)
+
+    async def _present(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing
+    ) -> list[list[Rollout]]:
+        """Rollouts of the weights as they are."""
+        drawn = await self._sampler.sample(prompts, drawing, self.tally.moved)
+        self.tally.notice = self._sampler.notice
+        return drawn
 
     async def _sample_hotter(
         self, turns: Sequence[TrainingTurn], drawing: Drawing
@@ -460,7 +527,7 @@ class TrainingRun:
         ]
         groups = [group for group in able if is_flat(group)]
         turns = [self._turns[group.turn] for group in groups]
-        draw = self.backend.sample_base if step % 2 else self.backend.sample
+        draw = self.backend.sample_base if step % 2 else self._present
 
         async def sample(some: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
             return await draw([turn.hinted or turn.prompt for turn in some], drawing)
@@ -470,7 +537,7 @@ class TrainingRun:
             with_hint |= {
                 group.turn: group for group in await self._drawn(step, number, piece, sample)
             }
-        data = distil(groups, [with_hint[group.turn] for group in groups]).data
+        data = distil(groups, [with_hint[group.turn] for group in groups])
         return data, len(groups), len({one.turn for one in data})
 
     async def _explored(
@@ -490,7 +557,7 @@ class TrainingRun:
             drawn = await self._drawn(step, number, piece, self._sample_hotter)
             found |= {group.turn: group for group in drawn}
         explored = [found[group.turn] for group in groups]
-        return distil(groups, explored, weight=MAX_ADVANTAGE).data, explored
+        return distil(groups, explored, weight=MAX_ADVANTAGE), explored
 
     def _pieces(self) -> list[list[TrainingTurn]]:
         """The prompts of the next step, cut; those of a piece may have answers of the same
@@ -657,4 +724,5 @@ def _record(scored: Sequence[ScoredGroup]) -> StepRecord:
         earned=earned_lengths(scored),
         length=tokens / len(rollouts),
         entropy=-sum(sum(rollout.logprobs_T) for rollout in rollouts) / tokens,
+        gap=engine_gap(rollouts),
     )

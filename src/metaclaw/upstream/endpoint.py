@@ -7,6 +7,7 @@ import re
 import time
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -218,6 +219,7 @@ class HttpEndpoint:
         self._base_url = base_url
         self._peer = f"provider {name} ({address.authority})"
         self._target, self._query = _target(kind, base_url, address)
+        self._path = _path
         self._fixed = "".join(
             f"\r\n{field}: {value}" for field, value in _fixed_headers(name, kind, address, api_key)
         )
@@ -229,6 +231,14 @@ class HttpEndpoint:
 
     def __repr__(self) -> str:
         return f"HttpEndpoint({self.name!r}, {self.kind!r}, {self._peer})"
+
+    def at_root(self) -> "HttpEndpoint":
+        """The same server, with the same connections, for routes beside its API: paths are below
+        its root instead of its `/v1`.
+        """
+        root = copy(self)
+        root._target, root._path, root._openings = self._target.removesuffix("/v1"), _quoted, {}
+        return root
 
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
         """Send a call; return once the response head has arrived.
@@ -303,7 +313,7 @@ class HttpEndpoint:
         opening = self._openings.get(known)
         if opening is None:
             lines = [
-                f"{_method(call.method)} {self._target}{_path(call.path)}{self._query_of(call)}"
+                f"{_method(call.method)} {self._target}{self._path(call.path)}{self._query_of(call)}"
                 f" HTTP/1.1{self._fixed}"
             ]
             lines += [f"{name}: {value}" for name, value in request_headers(call.headers)]

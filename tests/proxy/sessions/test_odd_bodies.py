@@ -2,6 +2,7 @@
 apart from other nonsense.
 """
 
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -129,10 +130,10 @@ def test_what_cannot_be_compared_is_a_conversation_of_its_own(odd: Json) -> None
 def test_no_text_makes_reading_slow(text: str) -> None:
     origins = Origins(now=lambda: datetime(2026, 11, 15, tzinfo=UTC))
     system = "<!-- openclaw:attempt:STABLE -->"
-    began = datetime.now(UTC)
+    began = time.process_time()
     origins.identify(
         Wire.CHAT,
         {},
         {"messages": [{"role": "system", "content": system}, {"role": "user", "content": text}]},
     )
-    assert (datetime.now(UTC) - began).total_seconds() < 1
+    assert time.process_time() - began < 1

@@ -171,7 +171,7 @@ async def test_samplers_of_kept_weights_are_remembered_given_back_and_few(tmp_pa
     assert len(service.made) == 4
     await backend.sample(PROMPTS, DRAWING, kept[4])
     assert [sampler.is_closed for sampler in service.made] == [False, True, False, False, False]
-    await backend.release(kept[4])
+    await backend.discard(kept[4])
     assert service.made[4].is_closed
     await backend.aclose()
     assert all(sampler.is_closed for sampler in service.made)

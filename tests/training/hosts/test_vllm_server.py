@@ -3,7 +3,11 @@ under load.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,11 +28,21 @@ from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.ports import RunPlan
-from metaclaw.training.hosts.lora_servers import AdminClient, LoadingHost, VllmRoutes, version_name
-from metaclaw.training.hosts.vllm_model import VllmModel
+from metaclaw.training.drawn_elsewhere import engine_gap
+from metaclaw.training.hosts.adapter_server import (
+    AdapterHost,
+    HostSettings,
+    TokenServer,
+    VersionTokens,
+    version_name,
+)
+from metaclaw.training.hosts.run_sampler import RunSampler
+from metaclaw.training.hosts.token_model import TokenModel
+from metaclaw.training.hosts.vllm import VllmRoutes
+from metaclaw.training.journal import Journal
 from metaclaw.upstream import HttpEndpoint
 from tests.support import tiny, vllm
-from tests.support.contract import PROMPTS, datum, draw_one, step
+from tests.support.contract import DRAWING, PROMPTS, datum, draw_one, step
 from tests.support.program import Program
 from tests.support.story import (
     NOBODY_WRITES,
@@ -39,6 +53,7 @@ from tests.support.story import (
     is_ours,
     prepare,
     share,
+    wait_until,
     wait_until_served,
 )
 
@@ -69,8 +84,33 @@ async def trainer(model: Path, tmp_path: Path) -> AsyncIterator[EmbeddedTrainer]
     await backend.aclose()
 
 
-def vllm_host(url: str) -> LoadingHost:
-    return LoadingHost(AdminClient(url), VllmRoutes())
+@dataclass
+class Client:
+    """What asks the server: for tokens, and for versions."""
+
+    tokens: TokenServer
+    model: TokenModel
+    host: AdapterHost
+
+
+@pytest.fixture
+async def client(server: vllm.Vllm, model: Path) -> AsyncIterator[Callable[[], Client]]:
+    vocabulary = Vocabulary(model)
+    endpoint = HttpEndpoint("gpu", "openai", f"{server.url}/v1")
+
+    def connect() -> Client:
+        settings = HostSettings(endpoint.at_root(), "tiny", frozenset, lambda: vocabulary)
+        tokens = TokenServer(settings, VllmRoutes("tiny", lambda: vocabulary.end_ids))
+        host = AdapterHost(tokens)
+        return Client(
+            tokens, TokenModel(VersionTokens(tokens, host), settings.vocabulary, "tiny"), host
+        )
+
+    yield connect
+    await endpoint.aclose()
+
+
+Connect = Callable[[], Client]
 
 
 async def train(backend: EmbeddedTrainer, folder: Path, count: int) -> list[Weights]:
@@ -86,9 +126,9 @@ async def train(backend: EmbeddedTrainer, folder: Path, count: int) -> list[Weig
 
 
 async def test_each_version_answers_as_the_weights_it_is(
-    server: vllm.Vllm, trainer: EmbeddedTrainer, tmp_path: Path
+    server: vllm.Vllm, client: Connect, trainer: EmbeddedTrainer, tmp_path: Path
 ) -> None:
-    host = vllm_host(f"{server.url}/v1")
+    host = client().host
     for version, weights in enumerate(await train(trainer, tmp_path, 2), 1):
         await host.load(version, weights)
         tokens, logprobs = await asyncio.to_thread(
@@ -104,10 +144,10 @@ async def test_each_version_answers_as_the_weights_it_is(
 
 
 async def test_versions_are_swapped_under_load_without_an_error(
-    server: vllm.Vllm, trainer: EmbeddedTrainer, tmp_path: Path
+    server: vllm.Vllm, client: Connect, trainer: EmbeddedTrainer, tmp_path: Path
 ) -> None:
     versions = await train(trainer, tmp_path, 3)
-    host = vllm_host(server.url)
+    host = client().host
     await host.load(1, versions[0])
     serving = 1
     answers: list[int] = []
@@ -137,21 +177,19 @@ async def test_versions_are_swapped_under_load_without_an_error(
         await host.unload(version)
 
 
-async def test_what_is_no_adapter_is_refused_by_the_server(
-    server: vllm.Vllm, tmp_path: Path
-) -> None:
-    host = vllm_host(server.url)
-    with pytest.raises(TrainingError, match="version 7 cannot be loaded by"):
+async def test_what_is_no_adapter_is_refused_by_the_server(client: Connect, tmp_path: Path) -> None:
+    host = client().host
+    with pytest.raises(TrainingError, match="policy-000007 cannot be loaded by"):
         await host.load(7, Weights("embedded", str(tmp_path)))
     assert host.loaded == frozenset()
 
 
 async def test_a_name_the_server_still_holds_is_given_to_our_weights(
-    server: vllm.Vllm, trainer: EmbeddedTrainer, tmp_path: Path
+    server: vllm.Vllm, client: Connect, trainer: EmbeddedTrainer, tmp_path: Path
 ) -> None:
     one, two = await train(trainer, tmp_path, 2)
-    await vllm_host(server.url).load(9, one)
-    host = vllm_host(server.url)
+    await client().host.load(9, one)
+    host = client().host
     await host.load(9, two)
     tokens, logprobs = await asyncio.to_thread(server.complete, version_name(9), PROMPTS[1])
     [scores] = await trainer.score([(PROMPTS[1], tokens)], two)
@@ -160,7 +198,7 @@ async def test_a_name_the_server_still_holds_is_given_to_our_weights(
 
 
 async def test_requests_are_answered_in_exact_tokens_of_the_version_they_are_for(
-    server: vllm.Vllm, model: Path, trainer: EmbeddedTrainer, tmp_path: Path
+    client: Connect, model: Path, trainer: EmbeddedTrainer, tmp_path: Path
 ) -> None:
     """At a temperature of one's own, too; and a version that the server has lost is noticed when it
     is asked for.
@@ -171,13 +209,12 @@ async def test_requests_are_answered_in_exact_tokens_of_the_version_they_are_for
         (Message(Role.USER, (Text("Hi"),)),),
         sampling=Sampling(max_tokens=6, temperature=0.5),
     )
-    endpoint = HttpEndpoint("gpu", "openai", f"{server.url}/v1")
-    served = VllmModel(endpoint, vllm_host(server.url), "tiny", lambda: Vocabulary(model))
+    served = client()
     one, two = await train(trainer, tmp_path, 2)
-    await served.load(1, one)
-    await served.load(2, two)
+    await served.host.load(1, one)
+    await served.host.load(2, two)
     for version, weights in ((0, None), (1, one), (2, two)):
-        deltas: list[Delta] = [delta async for delta in served.generate(request, version)]
+        deltas: list[Delta] = [delta async for delta in served.model.generate(request, version)]
         end = deltas[-1]
         assert isinstance(end, End)
         assert end.tokens is not None
@@ -188,40 +225,76 @@ async def test_requests_are_answered_in_exact_tokens_of_the_version_they_are_for
         assert end.tokens.logprobs == pytest.approx(scores, abs=0.01)
         said = Vocabulary(model).decode(end.tokens.sampled_ids)
         assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == said
-    elsewhere = vllm_host(server.url)
+    elsewhere = client().host
     await elsewhere.load(2, two)
     await elsewhere.unload(2)
     with pytest.raises(UpstreamError) as caught:
-        await anext(served.generate(request, 2))
+        await anext(served.model.generate(request, 2))
     assert caught.value.retryable
-    assert served.loaded == {1}
-    await served.unload(1)
-    await endpoint.aclose()
+    assert served.host.loaded == {1}
+    await served.host.unload(1)
 
 
-def test_a_program_trains_weights_here_and_vllm_serves_them(tmp_path: Path) -> None:
+async def test_rollouts_are_drawn_from_each_steps_weights_within_a_small_distance_of_the_trainer(
+    server: vllm.Vllm, client: Connect, trainer: EmbeddedTrainer, tmp_path: Path
+) -> None:
+    """In single precision, as both compute here; and the trainer goes on by itself when the server
+    no longer knows the weights.
+    """
+    plan = RunPlan("batch-1", None, 4, 1, tmp_path / "runs" / "000001")
+    await trainer.open(plan)
+    journal, tokens = Journal(plan.folder / "drawn"), client().tokens
+    sampler = RunSampler(plan=plan, backend=trainer, journal=journal, server=tokens)
+    for number in range(2):
+        drawn = await sampler.sample(PROMPTS, DRAWING, number)
+        gap = engine_gap(one for group in drawn for one in group)
+        assert gap is not None, sampler.notice
+        assert gap.difference < 1e-3
+        await step(trainer, [datum(drawn[0][0], 1.0)])
+    name = "policy-run-000001-step-001"
+    await asyncio.to_thread(server.complete, name, PROMPTS[0])
+    await tokens.unload(name)
+    assert (await sampler.sample(PROMPTS, DRAWING, 1))[0][0].drawn_logprobs_T is None
+    assert sampler.notice is not None
+    await sampler.aclose()
+
+
+def server_state(program: Program) -> str:
+    state: str = program.get("/api/status")["server"]["state"]
+    return state
+
+
+def test_a_program_starts_vllm_trains_on_what_it_draws_and_serves_by_it(tmp_path: Path) -> None:
     """What vLLM answers has exact tokens, so it trains; the version that comes of it is swapped in,
-    and taken back.
+    and taken back. A vLLM that is killed is started again, with the version.
     """
     model = tiny.make_speaking_model(tmp_path / "miniature")
-    with vllm.serve(model, tmp_path, context_tokens=4096) as server:
-        provider = (
-            f'[[providers]]\nname = "gpu"\nkind = "openai"\nbase_url = "{server.url}/v1"\nmodels ='
-            ' ["tiny"]\n'
-        )
-        policy = f'[policy]\nbase_model = "{model}"\nserve = "vllm"\nprovider = "gpu"\n'
-        program = prepare(
-            Program(tmp_path / "home", NOBODY_WRITES + provider + policy + POLICY)
-        ).start(wait_s=300)
+    command = vllm.command_for("{model}", "{port}", 4096, "{name}")
+    policy = f'[policy]\nbase_model = "{model}"\nserve = "vllm"\nserve_command = {command}\n'
+    program = Program(tmp_path / "home", NOBODY_WRITES + policy + POLICY, env=vllm.SETTINGS)
+    prepare(program).start(wait_s=300)
+    try:
+        wait_until(lambda: server_state(program) == "ready", program, 900)
         ask_about_all(program, 1)
         ask_about_all(program, 7)
         version = wait_until_served(program)
         assert share(program, 8_000) >= 0.34, "one answer in four before"
+        shown = program.command("policy", "show", str(version)).stdout
+        assert "drawn by" in shown, shown
         assert ask(program, "mice", 2).headers["x-metaclaw-policy"] == str(version)
         assert commanded(program, "rollback")["policy_version"] == 0
         assert ask(program, "moles", 4).headers["x-metaclaw-policy"] == "0"
         assert commanded(program, "promote", str(version))["policy_version"] == version
-        answer = ask(program, "moles", 5)
-        assert is_ours(program, answer)
-        assert answer.headers["x-metaclaw-policy"] == str(version)
+        [pid] = re.findall(r"model_server_started pid=(\d+)", program.log.read_text())
+        os.killpg(int(pid), signal.SIGKILL)
+        wait_until(lambda: server_state(program) != "ready", program, 60)
+        wait_until(lambda: server_state(program) == "ready", program, 900)
+        wait_until(
+            lambda: ask(program, "moles", 5).headers["x-metaclaw-policy"] == str(version),
+            program,
+            300,
+        )
+        assert is_ours(program, ask(program, "moles", 6))
         assert program.stop(60) == 0
+    finally:
+        program.kill()

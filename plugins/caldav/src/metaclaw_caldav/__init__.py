@@ -7,7 +7,8 @@ from typing import Final
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from metaclaw.schedule import CalendarError, CalendarEvent, CalendarQuery, expect, fetch, parse_ics
+from metaclaw.schedule import CalendarError, CalendarEvent, CalendarQuery, expect, fetch
+from metaclaw_caldav.ics import parse_ics
 
 __version__ = "0.1.0"
 

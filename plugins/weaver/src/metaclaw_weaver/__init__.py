@@ -20,15 +20,13 @@ from metaclaw.training import (
     Reduction,
     Row,
     SampleRequest,
-    ServerReach,
+    ServiceCalls,
     ServiceSampler,
     ServiceSettings,
     Waits,
-    bounded,
     make_adam,
     make_datum,
     make_sampling,
-    run_in_thread,
 )
 from metaclaw_weaver.sdk import (
     Operation,
@@ -64,9 +62,9 @@ class WeaverService:
         self.sdk = sdk
         self.waits = waits or Waits(create_s=_CREATE_S)
         self.stops = sorted(settings.end_ids)
-        self._foreign = (http_error(), ValueError, RuntimeError, OSError, LookupError, TypeError)
+        foreign = (http_error(), ValueError, RuntimeError, OSError, LookupError, TypeError)
+        self._calls = ServiceCalls(self.name, settings.base_url, foreign)
         self._settings = settings
-        self._reach = ServerReach(settings.base_url)
         self._client: WeaverServiceClient | None = None
 
     async def create(self, rank: int, seed: int) -> "WeaverTrainee":
@@ -103,9 +101,7 @@ class WeaverService:
 
     async def call(self, what: str, work: Callable[[], T], timeout_s: float) -> T:
         """Run blocking work with a time limit. Raises TrainingError."""
-        await self._reach.check()
-        async with bounded(f"{self.name}: {what}", timeout_s, self._foreign):
-            return await self._reach.during(run_in_thread(work, timeout_s))
+        return await self._calls.run(what, timeout_s, work)
 
     async def _model(self, rank: int, seed: int | None) -> WeaverTrainingClient:
         client = await self._connected()

@@ -10,7 +10,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest
 from metaclaw.api.status_words import short
-from metaclaw.api.turns import Titles, Words, held_view, last_words, read_turn
+from metaclaw.api.turns import Words, held_view, last_words, read_turn
 from metaclaw.api.views import (
     change_view,
     retired_rule_view,
@@ -28,13 +28,13 @@ from metaclaw.api.web.formats import (
     provider_use,
     week_of,
 )
+from metaclaw.api.web.parts import PageParts
 from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import GenerationChange, Rule, Skill
 from metaclaw.domain.turn import ATTEMPT, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills import Rulebook
-from metaclaw.store import LedgerReader, Overview, SessionFilter, SkillVersion
+from metaclaw.store import SessionFilter, SkillVersion
 
 _SESSIONS: Final = 30
 _TURNS: Final = 12
@@ -76,23 +76,6 @@ def page(path: str, template: str, active: str, title: str) -> Callable[[Read], 
 
 PAGES: dict[str, Page] = {}
 """The pages by the name of the method that reads their content."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageParts:
-    """Data of the pages that the API does not have. `words` returns the user's own words in a text
-    of an agent.
-    """
-
-    overview: Overview
-    titles: Titles
-    reader: LedgerReader
-    rulebook: Rulebook
-    words: Words
-    health: Callable[[], tuple[object, ...]] = tuple
-    """A value that changes when a provider fails or recovers."""
-    curve: Callable[[], Sequence[float]] = tuple
-    """The mean reward of each training step of the newest run. Blocks."""
 
 
 @dataclass(frozen=True, slots=True)

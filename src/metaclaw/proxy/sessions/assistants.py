@@ -9,6 +9,7 @@ from metaclaw.proxy.sessions.conversation import (
     AgentClient,
     Request,
     is_heartbeat,
+    line_behind,
     line_with_path,
     reason_of,
 )
@@ -16,8 +17,11 @@ from metaclaw.proxy.sessions.conversation import (
 _SESSION: Final = re.compile(r"\bsessionId=([^\s|]{1,200})")
 _SUBAGENT: Final = re.compile(r"\bsession=agent:[^\s|]{1,200}:subagent:")
 _METADATA: Final = re.compile(
-    r"\A[^\n]{1,120}(?:\(untrusted[^\n)]{0,80}\):| ⟦openclaw:ctx⟧)\s*```(?:json)?\n.*?\n```\s*",
-    re.DOTALL,
+    r"\A[^\n]{1,120}\(untrusted[^\n)]{0,80}\):\s*```(?:json)?\n.*?\n```\s*", re.DOTALL
+)
+# In newer versions each block about a message has this mark: data about it, or what others said before.
+_CONTEXT: Final = re.compile(
+    r"\A[^\n]{1,160} ⟦openclaw:ctx⟧[ \t]*\n(?:```json\n.*?\n```|(?:[^\n]+(?:\n|\Z))*)\s*", re.DOTALL
 )
 _DATE: Final = re.compile(r"\A\[(?:[A-Z][a-z]{2} )?\d{4}-\d\d-\d\d[^\]\n]{0,40}\]\s*")
 _MESSAGE_ID: Final = re.compile(r"\A\[message_id: [^\]\n]{0,200}\]\s*")
@@ -27,9 +31,7 @@ _ENVELOPE: Final = re.compile(
     r"\A\[(?!(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b)(MS Teams|Google Chat|Nextcloud Talk|[A-Z]\w{1,30})"
     r" (?:[^\[\]\n]{0,300} )?\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\[\]\n]{0,40}\]\s*"
 )
-_CHANNEL_OF_RUN: Final = re.compile(
-    r"^Runtime: [^\n]{0,2000}\| channel=([^|\n]{1,64})", re.MULTILINE
-)
+_CHANNEL: Final = re.compile(r"\| channel=([^|\n]{1,64})")
 _CHANNEL_OF_MESSAGE: Final = re.compile(
     r'"schema": "openclaw\.inbound_meta\.v\d+"[^{}]{0,600}?"channel": "([^"\n]{1,64})"'
 )
@@ -66,13 +68,15 @@ class OpenClaw(AgentClient):
         return _SUBAGENT.search(_runtime_line(request)) is not None
 
     def channel(self, request: Request) -> str | None:
+        # The client's own lines are behind the files of the workspace.
+        for text in reversed(request.conversation.system):
+            line = line_behind(text, "Runtime: ", is_last=True) or ""
+            if found := _CHANNEL.search(line) or _CHANNEL_OF_MESSAGE.search(text):
+                return found[1]
         of_person = _runtime_line(request)
-        own = "" if "\n" in of_person else of_person  # with lines behind it, it may be quoted
-        for text in (*reversed(request.conversation.system), own):
-            for pattern in (_CHANNEL_OF_RUN, _CHANNEL_OF_MESSAGE):
-                # The client's own lines are behind the files of the workspace.
-                if found := pattern.findall(text):
-                    return str(found[-1])
+        # With lines behind it, it may be one that the person quotes.
+        if "\n" not in of_person and (found := _CHANNEL.search(of_person)):
+            return found[1]
         envelope = _ENVELOPE.match(request.prompt)
         return envelope[1] if envelope else None
 
@@ -87,7 +91,7 @@ class OpenClaw(AgentClient):
     def words(self, text: str) -> str:
         for _ in range(8):
             shorter = text.lstrip()
-            for added in (_METADATA, _MESSAGE_ID, _ENVELOPE, _DATE):
+            for added in (_METADATA, _CONTEXT, _MESSAGE_ID, _ENVELOPE, _DATE):
                 shorter = added.sub("", shorter, count=1)
             if shorter == text:
                 break
@@ -147,10 +151,6 @@ _BESIDE_ONE: Final = (
 _BESIDE_SEVERAL: Final = re.compile(
     r"\nUser instruction: (.*?)(?=\n\n\[Loaded as part of the |\Z)", re.DOTALL
 )
-_HERMES_SOURCE: Final = re.compile(
-    r"^## Current Session Context\n(?:[^\n]*\n){1,8}?\*\*Source:\*\* ([^(\n]{1,64}) \(",
-    re.MULTILINE,
-)
 _NOTES: Final = re.compile(
     r"<memory-context>.*?(?:</memory-context>|\Z)|\[(?:System note|Runtime note|Note: model was"
     r" just switched)[^\]]{0,2000}\]",
@@ -173,7 +173,11 @@ class Hermes(AgentClient):
         return any(_HERMES_SUBAGENT in text for text in request.conversation.system)
 
     def channel(self, request: Request) -> str | None:
-        return request.find_in_system(_HERMES_SOURCE)
+        for text in request.conversation.system:
+            context = text.partition("## Current Session Context\n")[2]
+            if source := line_behind(context, "**Source:** "):
+                return source.partition(" (")[0]
+        return None
 
     def side(self, request: Request) -> str | None:
         # All requests that follow such a prompt are side turns, also if the last entry is a tool's
@@ -200,9 +204,6 @@ _BOOTSTRAP: Final = re.compile(
     r"|\A# (?:BOOTSTRAP MODE|引导模式)\n.*?\n---\n\s*",
     re.DOTALL,
 )
-_COPAW_CHANNEL: Final = re.compile(
-    r"^- (?:User|Session) ID: [^\n]*\n- Channel: ([^\n]{1,64})$", re.MULTILINE
-)
 _COPAW_SUMMARY: Final = (
     "You are a context compaction assistant",
     "你是一个上下文压缩助手",
@@ -223,7 +224,8 @@ class CoPaw(AgentClient):
         )
 
     def channel(self, request: Request) -> str | None:
-        return request.find_in_system(_COPAW_CHANNEL)
+        lines = (line_behind(text, "- Channel: ") for text in request.conversation.system)
+        return next(filter(None, lines), None)
 
     def side(self, request: Request) -> str | None:
         return (

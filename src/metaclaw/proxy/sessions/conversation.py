@@ -528,11 +528,6 @@ class Request:
         """`last_parts`, joined."""
         return self.prompt if self.last_parts else ""
 
-    def find_in_system(self, pattern: re.Pattern[str]) -> str | None:
-        """The first group of the first match in the system text, or None."""
-        matches = (pattern.search(text) for text in self.conversation.system)
-        return next((found[1] for found in matches if found), None)
-
     def header(self, name: str) -> str:
         return self.headers.get(name, "")
 
@@ -571,6 +566,15 @@ def line_with_path(*beginnings: str) -> re.Pattern[str]:
         rf"[ \t]*(?:{'|'.join(beginnings)}){path}(?:</cwd>|[`\"'.,;]{{1,2}}|\) Files)?[ \t]*\r?$",
         re.MULTILINE,
     )
+
+
+def line_behind(text: str, beginning: str, *, is_last: bool = False) -> str | None:
+    """What follows these words in the first or last line that begins with them; None if there is no
+    such line.
+    """
+    text = f"\n{text}"
+    at = (text.rfind if is_last else text.find)(f"\n{beginning}")
+    return text[at + 1 + len(beginning) :].partition("\n")[0] if at >= 0 else None
 
 
 _DIRECTORY: Final = r"(?:[- ](?:root|folder|directory|path)){0,2}"

@@ -14,7 +14,6 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,25 +33,26 @@ from metaclaw.domain.training import (
 from metaclaw.durable_files import BY_UMASK, replace_file
 from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.ports import Abilities, RunPlan
-from metaclaw.training.backends.blocking_calls import gather_all, ignore_failure
+from metaclaw.training.backends.calls import gather_all, ignore_failure
 from metaclaw.training.backends.service import (
     DrawnSequence,
     SampleRequest,
     Service,
     ServiceSampler,
     Trainee,
+    as_rollout,
     check_data,
+    requests_for,
     send_step,
 )
 
 log = logging.getLogger(__name__)
 
 Pair: TypeAlias = tuple[Sequence[int], Sequence[int]]
-_ROUNDING = 1e-4
-"""How far above zero a log-probability may lie and still be zero, as half precision rounds it."""
 _MOST_KEPT = 4
 """Some services hold a place for each; serving and canary, and the two of a gate."""
 _MARK_FILE = "service.json"
+_BASE, _PRESENT = "the untrained model", "the run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +193,7 @@ class RemoteBackend:
         """Give back what their sampler holds; the service removes saved weights by its own
         rules.
         """
-        await self._samplers.release(weights)
-
-    async def release(self, weights: Weights) -> None:
-        """These kept weights are not served any more; give back what their sampler holds on the
-        service.
-        """
-        await self._samplers.release(weights)
+        await self._samplers.release(weights.adapter)
 
     async def close(self, *, discard: bool) -> None:
         """End the run; with `discard` its mark goes, too, and its saved steps expire by
@@ -236,27 +230,15 @@ class RemoteBackend:
         try:
             yield sampler
         except TrainingError:
-            if self._samplers.forget(sampler):
-                self._later(sampler.aclose(), "leaving a sampler")
+            self._samplers.forget(sampler)
+            self._later(sampler.aclose(), "leaving a sampler")
             raise
 
     async def _draw(
         self, sampler: ServiceSampler, prompts: Sequence[Sequence[int]], drawing: Drawing
     ) -> list[list[Rollout]]:
         return await gather_all(
-            [
-                self._rollouts(
-                    sampler,
-                    SampleRequest(
-                        tuple(prompt),
-                        drawing.count,
-                        drawing.max_tokens,
-                        drawing.temperature,
-                        _seed(drawing.seed, number),
-                    ),
-                )
-                for number, prompt in enumerate(prompts)
-            ]
+            [self._rollouts(sampler, request) for request in requests_for(prompts, drawing)]
         )
 
     async def _rollouts(self, sampler: ServiceSampler, request: SampleRequest) -> list[Rollout]:
@@ -273,23 +255,7 @@ class RemoteBackend:
                 DrawnSequence(each.tokens, score, each.is_whole)
                 for each, score in zip(drawn, scores, strict=True)
             ]
-        return [self._rollout(each) for each in drawn]
-
-    def _rollout(self, drawn: DrawnSequence) -> Rollout:
-        logprobs = tuple(
-            0.0 if 0.0 < logprob <= _ROUNDING else logprob for logprob in drawn.logprobs
-        )
-        said = (
-            drawn.tokens[:-1]
-            if drawn.tokens and drawn.tokens[-1] in self._end_ids
-            else drawn.tokens
-        )
-        try:
-            return Rollout(drawn.tokens, logprobs, self._decode(said), drawn.is_whole)
-        except ValueError as error:
-            raise TrainingError(
-                f"{self.name} drew something that is no rollout: {error}"
-            ) from error
+        return [as_rollout(each, self._decode, self._end_ids) for each in drawn]
 
     async def _sampler(self, weights: Weights | None) -> ServiceSampler:
         if weights is not None:
@@ -335,45 +301,43 @@ class RemoteBackend:
 
 
 class Samplers:
-    """Made when they are first asked for, and remembered."""
+    """Made when they are first asked for, and remembered by the weights they draw from."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._base: ServiceSampler | None = None
-        self._present: ServiceSampler | None = None
-        self._kept: dict[str, ServiceSampler] = {}
+        self._open: dict[str, ServiceSampler] = {}
         self._lock = asyncio.Lock()
 
     async def base(self) -> ServiceSampler:
         """Of the untrained model."""
-        if self._base is not None:
-            return self._base
-        async with self._lock:
-            if self._base is None:
-                self._base = await self._service.base()
-            return self._base
+        return await self._get(_BASE, self._service.base)
 
     async def present(self, trainee: Trainee, name: str) -> ServiceSampler:
         """Of what the trainee is now, published under this name if it is not yet."""
-        async with self._lock:
-            if self._present is None:
-                self._present = await self._service.present(
-                    trainee, await trainee.publish(name, for_good=False)
-                )
-            return self._present
+
+        async def publish() -> ServiceSampler:
+            return await self._service.present(trainee, await trainee.publish(name, for_good=False))
+
+        return await self._get(_PRESENT, publish)
 
     async def kept(self, weights: Weights) -> ServiceSampler:
         """Of kept weights; the one that was asked for longest ago gives way."""
+        sampler = await self._get(weights.adapter, lambda: self._open_kept(weights))
+        if weights.adapter in self._open:
+            self._open[weights.adapter] = self._open.pop(weights.adapter)
+        if len(self._kept) > _MOST_KEPT:
+            await self.release(self._kept[0])
+        return sampler
+
+    async def _get(
+        self, name: str, make: Callable[[], Awaitable[ServiceSampler]]
+    ) -> ServiceSampler:
         # An answer does not wait for samplers that are being made for others.
-        if (ready := self._again(weights)) is not None:
-            return ready
-        async with self._lock:
-            if (ready := self._again(weights)) is not None:
-                return ready
-            sampler = self._kept[weights.adapter] = await self._open_kept(weights)
-            if len(self._kept) > _MOST_KEPT:
-                await ignore_failure(self._kept.pop(next(iter(self._kept))).aclose())
-            return sampler
+        if name not in self._open:
+            async with self._lock:
+                if name not in self._open:
+                    self._open[name] = await make()
+        return self._open[name]
 
     async def _open_kept(self, weights: Weights) -> ServiceSampler:
         """A sampler of kept weights. A service that has room for few models refuses it, so the
@@ -385,44 +349,31 @@ class Samplers:
         except TrainingError:
             if not self._kept:
                 raise
-            await ignore_failure(self._kept.pop(next(iter(self._kept))).aclose())
+            await self.release(self._kept[0])
             return await self._service.kept(weights)
+
+    @property
+    def _kept(self) -> list[str]:
+        return [name for name in self._open if name not in (_BASE, _PRESENT)]
 
     def forget_present(self) -> None:
         """The trainee has changed."""
-        self._present = None
+        self._open.pop(_PRESENT, None)
 
-    def forget(self, sampler: ServiceSampler) -> bool:
-        """One that failed: a server that was started again does not know it any more. Whether it
-        was ours to give back.
-        """
-        self._base = None if sampler is self._base else self._base
-        self._present = None if sampler is self._present else self._present
-        failed = [adapter for adapter, kept in self._kept.items() if kept is sampler]
-        for adapter in failed:
-            del self._kept[adapter]
-        return bool(failed)
+    def forget(self, sampler: ServiceSampler) -> None:
+        """One that failed: a server that was started again does not know it any more."""
+        self._open = {name: one for name, one in self._open.items() if one is not sampler}
 
-    async def release(self, weights: Weights) -> None:
+    async def release(self, name: str) -> None:
         """Close the sampler of these weights."""
-        async with self._lock:
-            sampler = self._kept.pop(weights.adapter, None)
-            if sampler is not None:
-                await ignore_failure(sampler.aclose())
+        sampler = self._open.pop(name, None)
+        if sampler is not None:
+            await ignore_failure(sampler.aclose())
 
     async def aclose(self) -> None:
         """Give all of them back."""
-        async with self._lock:
-            kept, self._kept = self._kept, {}
-            self._base = self._present = None
-        for sampler in kept.values():
-            await ignore_failure(sampler.aclose())
-
-    def _again(self, weights: Weights) -> ServiceSampler | None:
-        sampler = self._kept.pop(weights.adapter, None)
-        if sampler is not None:
-            self._kept[weights.adapter] = sampler
-        return sampler
+        for name in list(self._open):
+            await self.release(name)
 
 
 async def _score_all(sampler: ServiceSampler, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
@@ -444,11 +395,6 @@ async def _score(
             " number"
         )
     return tuple(scores[-len(tokens) :])
-
-
-def _seed(seed: int, number: int) -> int:
-    """One prompt's seed. 30 bits, because services add the number of the rollout to it in 32."""
-    return int.from_bytes(blake2b(f"{seed}\0{number}".encode(), digest_size=4).digest()) >> 2
 
 
 def _unique(label: str) -> str:

@@ -19,15 +19,21 @@ last."""
 
 import asyncio
 import math
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, TypeAlias, TypeVar
+from hashlib import blake2b
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Adam, Datum, Loss, LossKind
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Rollout
 from metaclaw.errors import TrainingError
+
+SEED_BITS: Final = 30
+"""Services add the number of the rollout to a seed, in 32 bits."""
+_ROUNDING: Final = 1e-4
+"""How far above zero a log-probability may lie and still be zero, as half precision rounds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +87,13 @@ class DrawnSequence:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """A request to a sampler for `count` answers to one prompt."""
+    """A request to a sampler for `count` answers to one prompt. Without a seed, each is random."""
 
     prompt: tuple[int, ...]
     count: int
     max_tokens: int
     temperature: float
-    seed: int
+    seed: int | None
     top_p: float = 1.0
     top_k: int = 0
 
@@ -215,6 +221,37 @@ def check_data(data: Sequence[Datum], loss: Loss) -> None:
                     f"turn {datum.turn}: {loss.kind} needs the log-probabilities of the weights"
                     " that drew it"
                 )
+
+
+def requests_for(prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[SampleRequest]:
+    """One request for each prompt, with a seed of its own."""
+    return [
+        SampleRequest(
+            tuple(prompt),
+            drawing.count,
+            drawing.max_tokens,
+            drawing.temperature,
+            _seed(drawing.seed, number),
+        )
+        for number, prompt in enumerate(prompts)
+    ]
+
+
+def _seed(seed: int, number: int) -> int:
+    digest = blake2b(f"{seed}\0{number}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest) % (1 << SEED_BITS)
+
+
+def as_rollout(
+    drawn: DrawnSequence, decode: Callable[[Sequence[int]], str], end_ids: Collection[int]
+) -> Rollout:
+    """The sequence with its text. Raises TrainingError if it is no rollout."""
+    logprobs = tuple(0.0 if 0.0 < logprob <= _ROUNDING else logprob for logprob in drawn.logprobs)
+    said = drawn.tokens[:-1] if drawn.tokens and drawn.tokens[-1] in end_ids else drawn.tokens
+    try:
+        return Rollout(drawn.tokens, logprobs, decode(said), drawn.is_whole)
+    except ValueError as error:
+        raise TrainingError(f"what was drawn is no rollout: {error}") from error
 
 
 T = TypeVar("T")
