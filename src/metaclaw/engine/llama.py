@@ -37,10 +37,8 @@ class Llama:
     def with_layers(self, tensor: Tensors) -> "Steps[Llama]":
         """A model with layers of these weights, built one after the other. The rest is shared."""
         other, shape = copy(self), self.shape
-        held = {
-            name: self._stack.held[name]
-            for name in ("embedding", "norm", "head")
-            if name in self._stack.held
+        held: dict[str, Tensor] = {
+            name: weight for name, weight in self._stack.held.items() if not name[0].isdigit()
         }
         for number in range(shape.layers):
             yield from fuse_layer(held, shape, tensor, number)

@@ -216,7 +216,7 @@ class Stack:
     def _turn(self, mixed: Tensor, head_norms: Tensor | None, rotations: Tensor) -> None:
         """Normalise and rotate the heads of queries and keys, in place."""
         turned = self.shape.query_width + self.shape.kv_width // 2
-        heads = mixed[:, :turned].unflatten(1, (-1, self.shape.head_width))
+        heads = mixed[:, :turned].view(len(mixed), -1, self.shape.head_width)
         if head_norms is not None:
             width, epsilon = (self.shape.head_width,), self.shape.norm_epsilon
             heads.copy_(torch.rms_norm(heads, width, None, epsilon) * head_norms)

@@ -205,25 +205,6 @@ class TrainedModel:
                 ):
                     merged.copy_(add_change(weight, *adapter.pairs[module], adapter.scale))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The merged weights by their Hugging Face names, as views that change with every
-        refresh.
-        """
-        named = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self._norm}
-        named |= self._plain
-        if self.head is not self.embedding:
-            named["lm_head.weight"] = self.head
-        for number, (base, layer) in enumerate(zip(self._base, self._layers, strict=True)):
-            named[f"model.layers.{number}.input_layernorm.weight"] = base.attention_norm
-            named[f"model.layers.{number}.post_attention_layernorm.weight"] = base.mlp_norm
-            for working in layer:
-                sizes = [len(b) for b in working.bundle.bs]
-                for module, weight in zip(
-                    working.bundle.modules, torch.split(working.weight, sizes), strict=True
-                ):
-                    named[f"{module}.weight"] = weight
-        return named
-
     def fused(self) -> dict[str, Tensor]:
         """The merged weights as a `Stack` takes them. They change with every
         refresh.
