@@ -136,6 +136,7 @@ async def test_versions_are_told_newest_first_with_why(studio: Studio) -> None:
         "kl": 0.01,
         "judge": "judge",
         "left_recording": 0.25,
+        "drawn_by": None,
         "habits": [{"rule": "uv", "before": 60.0, "after": 5.0}],
     }
     assert len((await studio.get("/api/policy?limit=1"))["versions"]) == 1

@@ -27,6 +27,7 @@ PASSED = GateReport(
     "judge",
     habits=(Habit(SkillName("uv"), 60.0, 5.0),),
     left_recording=0.25,
+    drawn_by="gpu in 3 of 3 steps",
 )
 
 
@@ -118,6 +119,7 @@ def test_a_version_is_shown_with_what_taught_it_and_what_it_proved() -> None:
         "90.0% → 95.0%",
         "0.01 nats a token",
         "25% of answers left the recorded tool calls",
+        "gpu in 3 of 3 steps",
         "uv is broken by 5 of 100 answers, before by 60",
     ):
         assert words in out
