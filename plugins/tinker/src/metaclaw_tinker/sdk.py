@@ -70,18 +70,18 @@ class TinkerSamplingClient(Protocol):
 
 
 class TinkerTrainingClient(Protocol):
-    """A model in training."""
+    """A model in training. The calls block at first, and return what can be awaited; their twins
+    with `_async` are going from the SDK.
+    """
 
     model_id: str
 
-    async def forward_backward_async(
+    def forward_backward(
         self, data: list[object], loss_fn: str, loss_fn_config: dict[str, float] | None = None
     ) -> TinkerPending[Taught]: ...
-    async def optim_step_async(self, adam_params: object) -> TinkerPending[Stepped]: ...
-    async def save_state_async(
-        self, name: str, ttl_seconds: int | None = None
-    ) -> TinkerPending[Saved]: ...
-    async def save_weights_for_sampler_async(
+    def optim_step(self, adam_params: object) -> TinkerPending[Stepped]: ...
+    def save_state(self, name: str, ttl_seconds: int | None = None) -> TinkerPending[Saved]: ...
+    def save_weights_for_sampler(
         self, name: str, ttl_seconds: int | None = None
     ) -> TinkerPending[Saved]: ...
 
