@@ -41,6 +41,7 @@ from metaclaw_tinker.sdk import (
     TinkerSdk,
     TinkerServiceClient,
     TinkerTrainingClient,
+    awaited,
     end_session,
     load_tinker,
     resolved,
@@ -342,7 +343,7 @@ class TinkerSampler:
 
     async def _asked(self, what: str, ask: "Callable[[], Future[T]]") -> T:
         return await self._service.calls.wait(
-            what, self._service.waits.sample_s, lambda: asyncio.wrap_future(ask())
+            what, self._service.waits.sample_s, lambda: awaited(ask())
         )
 
     async def aclose(self) -> None:
