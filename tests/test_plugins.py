@@ -166,7 +166,7 @@ async def test_the_server_of_the_page_loads_versions(
 ) -> None:
     monkeypatch.syspath_prepend(examples)
     server = Shelf({"policy-000002": "/of/an/earlier/start"})
-    endpoint = HttpEndpoint("shelf", "openai", f"{server.url}/v1")
+    endpoint = HttpEndpoint("shelf", "openai", f"{server.url}/v1", api_key="key")
     settings = HostSettings(
         endpoint.at_root(), "qwen", frozenset, lambda: pytest.fail("not needed")
     )

@@ -151,15 +151,10 @@ class Loops(RuleBasedStateMachine):
             Speaker("world/judge", lambda prompt: PASSED),
             Speaker("world/evolver", lambda prompt: {}),
         )
-        worker = Speaker(
-            "primary/m-1",
-            lambda prompt: "On 2026-02-01." if "YYYY-MM-DD" in prompt else "On 01/02/2026.",
-        )
         told: dict[str, Any] = {
             "gate": gate,
             "judge": self.judge,
             "evolver": self.evolver,
-            "worker": worker,
         }
         learning = running(self.empty, self.folders(), teams={"web": ("ada", "bob")}, **told)
         self.learning: ScriptedLearning = self.open.enter_context(

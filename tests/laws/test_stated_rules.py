@@ -105,7 +105,6 @@ async def live_with(
         "judge": Speaker(
             "world/judge", lambda prompt: PASSED if "== The requirement" in prompt else FAILED
         ),
-        "worker": Speaker("world/worker", lambda prompt: "- Released on 2026-02-01."),
     }
     async with running(empty, folder, gate=mode, **speakers) as learning:
         learning.library.publish(STATED, (), "a person said so", by_person=True)

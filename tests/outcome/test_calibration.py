@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.outcome import Isotonic, fit_isotonic
-from tests.support.cases import each
+from metaclaw.outcome import fit_isotonic
 
 SCORES = st.floats(0.0, 1.0, allow_nan=False)
 PAIRS = st.lists(st.tuples(SCORES, st.booleans()), max_size=60)
@@ -45,23 +44,6 @@ def test_without_a_prior_the_map_is_the_pooled_means() -> None:
     assert fitted.apply(0.25) == pytest.approx(0.5)
     assert fitted.apply(0.1) == pytest.approx(0.005)
     assert fitted.apply(0.95) == pytest.approx(0.995)
-
-
-@each(
-    ("scores", "shares"),
-    [
-        ((), ()),
-        ((0.1,), (0.1, 0.2)),
-        ((0.5, 0.5), (0.1, 0.2)),
-        ((0.1, 0.2), (0.9, 0.2)),
-        ((0.1, 2.0), (0.1, 0.2)),
-    ],
-)
-def test_a_map_that_does_not_rise_cannot_be_made(
-    scores: tuple[float, ...], shares: tuple[float, ...]
-) -> None:
-    with pytest.raises(ValueError, match=r"scores|shares|range"):
-        Isotonic(scores, shares)
 
 
 def test_a_score_that_is_no_probability_is_refused() -> None:

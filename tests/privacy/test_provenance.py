@@ -127,6 +127,7 @@ def test_what_a_person_says_behind_a_mail_is_theirs(mail: str) -> None:
     "text",
     [
         "name: Jo\nmail: jo@firm.example\n\ncall me Jo, always",
+        "From: German\nTo: French\n\nalways keep the names",
         "To: Dana\nSubject: Slides\n\nWrite it, and always sign with Jo",
         "for the call on 3 May 2026 at 10:00 prepare:\n\nthe minutes\n\nand never promise dates",
         "WARNING: never push to main!",

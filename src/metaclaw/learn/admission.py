@@ -26,9 +26,10 @@ from metaclaw.domain.candidate import (
 )
 from metaclaw.domain.chat import Json, Message
 from metaclaw.domain.episode import Signature
-from metaclaw.domain.ids import SkillName, TurnId, new_id
+from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_id
 from metaclaw.domain.skill import LearnedFrom, Lesson, RetiredSkill, Skill, SkillState
-from metaclaw.domain.turn import Scope, Step
+from metaclaw.domain.training import RoleKind
+from metaclaw.domain.turn import Scope, Step, TurnKind
 from metaclaw.errors import SkillError
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import SET_ASIDE
@@ -54,7 +55,7 @@ from metaclaw.skills import (
     waits_for_person,
     with_free_name,
 )
-from metaclaw.store import RefusedError, SqlCandidates
+from metaclaw.store import LedgerReader, RefusedError, SqlCandidates
 from metaclaw.text import shorten, split_sentences, visible_text
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ _FORGOTTEN: Final = "a session that taught it was forgotten"
 _REVERTED: Final = "skills were reverted after it was learned"
 _VERBS: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
 _MOST_REASONS_COUNTED: Final = 1_000
+_MOST_TURNS: Final = 10_000
 _MOST_SHOWN: Final = 3
 _SHOWN_CHARS: Final = 120
 _DETAIL: Final = re.compile(r"[;:(]")
@@ -491,6 +493,18 @@ async def claim_turns(
     except RefusedError as error:
         log.debug("attempt_refused kind=%s reason=%s", kind, error)
         return None
+
+
+def free_turns(reader: LedgerReader, sessions: Sequence[SessionId]) -> list[TurnId] | None:
+    """The main turns of these sessions that are not support yet; None if one of them has trained
+    weights. Blocks.
+    """
+    rows = [row for session in sessions for row in reader.turns_of(session, _MOST_TURNS)]
+    turns = [row.id for row in rows if row.kind == TurnKind.MAIN]
+    roles = {turn: one.role for turn, one in reader.standings_of(turns).items()}
+    if any(role is not None and role.kind is RoleKind.QUERY for role in roles.values()):
+        return None
+    return [turn for turn in turns if roles.get(turn) is None]
 
 
 def accepted_candidate(candidates: SqlCandidates, skill: Skill) -> Candidate | None:

@@ -19,10 +19,9 @@ from metaclaw.domain.chat import Message
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Lesson, Skill
-from metaclaw.domain.training import RoleKind
 from metaclaw.domain.turn import Scope, Step, TurnKind
 from metaclaw.errors import MetaClawError, StoreError
-from metaclaw.learn.admission import CandidateAdmission, claim_turns, is_by_person
+from metaclaw.learn.admission import CandidateAdmission, claim_turns, free_turns, is_by_person
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, LoopWakeup, RetryGuard
@@ -49,6 +48,7 @@ _TURNS_AT_ONCE: Final = 256
 _OPEN_EVERY: Final = timedelta(seconds=20)
 _MOST_SHOWN: Final = 3
 _MOST_WAITING: Final = 200
+_MOST_TURNS: Final = 10_000
 ASLEEP: Final = "no session needed it for 60 days"
 """Why a lesson that was not needed is retired; it comes back when its failure does."""
 
@@ -152,8 +152,8 @@ class LessonLoop:
 
     def _record(self, session: SessionId) -> bool:
         """Record the failures of a session; whether one of them is new. Blocks."""
-        read = self._read(session)
-        if read is None or read[0].is_subagent:
+        read = self.recorded.conversation(session)
+        if read is None:
             return False
         step, messages = read
         row = self.reader.session(session)
@@ -176,10 +176,6 @@ class LessonLoop:
     def _signatures(self, episode: Episode) -> tuple[str, ...]:
         """The signatures as they are stored: an error line may hold a secret."""
         return tuple(dict.fromkeys(self.redact(str(one)) for one in episode.signatures))
-
-    def _read(self, session: SessionId) -> tuple[Step, tuple[Message, ...]] | None:
-        last = self.reader.last_main_turn(session)
-        return None if last is None else self.recorded.session_of(last.id)
 
     def _lessons(self, scope: Scope) -> list[Lesson]:
         return self._among(self.library.view.index.skills(), scope)
@@ -265,10 +261,10 @@ class LessonLoop:
         unclaimed: list[TurnId] = []
         model = ""
         for session in failure.sessions:
-            read = self._read(session)
-            turns, free = self._turns(session)
+            read = self.recorded.conversation(session)
+            free = free_turns(self.reader, [session])
             found = None if read is None else self._episode(read[1], failure.signature)
-            if read is None or found is None or not turns:
+            if read is None or found is None or free is None:
                 continue
             step = read[0]
             shown.append(Occurrence(found, _task(step, found)))
@@ -294,16 +290,6 @@ class LessonLoop:
             if mine := [one for one in found if signature in self._signatures(one)]:
                 return mine[-1]
         return None
-
-    def _turns(self, session: SessionId) -> tuple[list[TurnId], list[TurnId]]:
-        """The main turns of a session, and those that are not support yet; none if one of them has
-        trained weights.
-        """
-        turns = [row.id for row in self.reader.turns_of(session, 10_000) if row.kind == "main"]
-        roles = {turn: one.role for turn, one in self.reader.standings_of(turns).items()}
-        if any(role is not None and role.kind is RoleKind.QUERY for role in roles.values()):
-            return [], []
-        return turns, [turn for turn in turns if roles.get(turn) is None]
 
     async def _retire_what_is_not(self) -> None:
         """Retire lessons that did not help, and put those that were not needed to sleep."""

@@ -2,6 +2,7 @@
 listeners fail and when they are asked again, and which models give unusable answers."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -158,16 +159,18 @@ class _Outage:
 
 
 @dataclass(slots=True)
-class _NotUnderstood:
-    """Unusable answers of a model: `messages` counts all of them, `in_a_row` those since the last
-    usable answer.
-    """
+class _Unusable:
+    """Unusable answers of a model: all of them, and those since the last usable answer."""
 
-    model: str
+    answers: int = 0
+    in_a_row: int = 0
     reason: str = ""
     at: str = ""
-    messages: int = 0
-    in_a_row: int = 0
+
+    def add(self, reason: str) -> None:
+        self.answers += 1
+        self.in_a_row += 1
+        self.reason, self.at = shorten(reason, _REASON_CHARS), _utc_now()
 
 
 class ListenerHealth:
@@ -178,7 +181,7 @@ class ListenerHealth:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._outages: dict[str, _Outage] = {}
-        self._unusable: dict[str, _NotUnderstood] = {}
+        self._unusable: defaultdict[str, _Unusable] = defaultdict(_Unusable)
 
     def admits(self, model: str) -> bool:
         """Whether the model may read a message now; the caller calls `release` afterwards."""
@@ -213,20 +216,16 @@ class ListenerHealth:
     def record_usable(self, model: str) -> None:
         """Record a usable answer."""
         self._outages.pop(model, None)
-        if (unusable := self._unusable.get(model)) is not None:
-            unusable.in_a_row = 0
+        self._unusable[model].in_a_row = 0
 
     def is_usable(self, model: str) -> bool:
         """Whether the last answer of the model was usable, or it has given none."""
-        return model not in self._unusable or not self._unusable[model].in_a_row
+        return not self._unusable[model].in_a_row
 
     def record_unusable(self, model: str, reason: str) -> None:
         """Record an unusable answer."""
         self._outages.pop(model, None)
-        unusable = self._unusable.setdefault(model, _NotUnderstood(model))
-        unusable.reason, unusable.at = shorten(reason, _REASON_CHARS), _utc_now()
-        unusable.messages += 1
-        unusable.in_a_row += 1
+        self._unusable[model].add(reason)
 
     def facts(self, unread: int) -> Mapping[str, object]:
         """For `status`: the number of unread messages, the models that fail now, and the unusable
@@ -245,13 +244,14 @@ class ListenerHealth:
             ],
             "not_understood": [
                 {
-                    "model": one.model,
-                    "messages": one.messages,
+                    "model": model,
+                    "messages": one.answers,
                     "in_a_row": one.in_a_row,
                     "reason": one.reason,
                     "at": one.at,
                 }
-                for one in self._unusable.values()
+                for model, one in self._unusable.items()
+                if one.answers
             ],
         }
 
@@ -260,20 +260,15 @@ def _utc_now() -> str:
     return utc_now().isoformat(timespec="seconds")
 
 
-@dataclass(slots=True)
-class _Unusable:
-    answers: int = 0
-    reason: str = ""
-    at: str = ""
-
-
 @dataclass(eq=False)
 class UnusableAnswers:
     """Counts unusable answers for each role (judge, evolver) and model since the last usable
     answer.
     """
 
-    _counts: dict[tuple[str, str], _Unusable] = field(default_factory=dict)
+    _counts: defaultdict[tuple[str, str], _Unusable] = field(
+        default_factory=lambda: defaultdict(_Unusable)
+    )
 
     def of(self, role: str) -> Answered:
         """The function to call with each answer in this role."""
@@ -281,10 +276,8 @@ class UnusableAnswers:
         def answered(model: str, fault: str | None) -> None:
             if fault is None:
                 self._counts.pop((role, model), None)
-                return
-            count = self._counts.setdefault((role, model), _Unusable())
-            count.answers += 1
-            count.reason, count.at = shorten(fault, _REASON_CHARS), _utc_now()
+            else:
+                self._counts[role, model].add(fault)
 
         return answered
 

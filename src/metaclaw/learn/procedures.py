@@ -16,9 +16,8 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Change, Proposal
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.training import RoleKind
 from metaclaw.domain.turn import Scope
-from metaclaw.learn.admission import CandidateAdmission, claim_turns
+from metaclaw.learn.admission import CandidateAdmission, claim_turns, free_turns
 from metaclaw.learn.lessons import LESSON_ATTEMPT
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
@@ -34,7 +33,6 @@ _SESSIONS: Final = 3
 _REMEMBERED: Final = 200
 _SESSIONS_AT_ONCE: Final = 64
 _MOST_ASKED: Final = 1_000
-_MOST_TURNS: Final = 10_000
 _POLL_S: Final = 1.0
 _NAME_CHARS: Final = 40
 _KIND: Final = "procedure: "
@@ -99,7 +97,8 @@ class ProcedureLoop:
         if read is None:
             return
         others = {name: one for name, one in self._known.items() if one.scope == read.scope}
-        found = procedure_in(read.runs, [one.runs for one in others.values()], _SESSIONS)
+        runs = [one.runs for one in others.values()]
+        found = await run_sync(procedure_in, read.runs, runs, _SESSIONS)
         self._known[session] = read
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
@@ -109,28 +108,29 @@ class ProcedureLoop:
         await self._ask(found[0], read.scope, [session, *same])
 
     def _session(self, session: SessionId) -> _Read | None:
-        last = self.reader.last_main_turn(session)
-        read = None if last is None else self.recorded.session_of(last.id)
-        if last is None or read is None or read[0].is_subagent:
+        read = self.recorded.conversation(session)
+        if read is None:
             return None
         scope, runs = read[0].scope, runs_of(read[1])
         if scope.workspace is None or not runs:
             return None
-        return _Read(Scope(scope.user, scope.workspace), last.id, runs)
+        return _Read(Scope(scope.user, scope.workspace), read[0].turn, runs)
 
     async def _ask(self, procedure: Procedure, scope: Scope, sessions: list[SessionId]) -> None:
         """Ask the person about a procedure, unless it holds a secret or has trained weights."""
         script = procedure.script("script")
         if await run_sync(self.redact, script) != script:
             return
-        taught = await run_sync(self._free_turns, sessions)
+        taught = await run_sync(free_turns, self.reader, sessions)
+        if taught is None:
+            return
         generation = self.library.view.generation
         attempt = (
             await claim_turns(self.candidates, LESSON_ATTEMPT, generation, taught)
             if taught
             else None
         )
-        if taught is None or (taught and attempt is None):
+        if taught and attempt is None:
             return
         support = tuple(self._known[name].turn for name in sessions)
         await self.admission.ask(self._proposal(procedure, scope, support), _reason(procedure))
@@ -174,17 +174,6 @@ class ProcedureLoop:
                 if 2 * len(mine & asked) >= min(len(mine), len(asked)):
                     return True
         return False
-
-    def _free_turns(self, sessions: list[SessionId]) -> list[TurnId] | None:
-        """The main turns of these sessions that are not support yet; None if one of them has
-        trained weights.
-        """
-        rows = [row for one in sessions for row in self.reader.turns_of(one, _MOST_TURNS)]
-        turns = [row.id for row in rows if row.kind == "main"]
-        roles = {turn: one.role for turn, one in self.reader.standings_of(turns).items()}
-        if any(role is not None and role.kind is RoleKind.QUERY for role in roles.values()):
-            return None
-        return [turn for turn in turns if roles.get(turn) is None]
 
 
 def _reason(procedure: Procedure) -> str:

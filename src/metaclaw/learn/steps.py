@@ -21,7 +21,7 @@ from metaclaw.domain.chat import (
     Wire,
     text_of,
 )
-from metaclaw.domain.ids import TurnId
+from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import Step, Turn, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.outcome import bare_call_id
@@ -490,6 +490,12 @@ class RecordedSteps:
         agent = recorded.turn.agent
         spoken = tuple(self._builder.with_own_words(agent, message) for message in step.history)
         return step, (*spoken, Message(Role.ASSISTANT, step.answer))
+
+    def conversation(self, session: SessionId) -> tuple[Step, tuple[Message, ...]] | None:
+        """As `session_of`, up to the last main turn of a session; None for a sub-agent's."""
+        last = self._reader.last_main_turn(session)
+        read = None if last is None else self.session_of(last.id)
+        return None if read is None or read[0].is_subagent else read
 
     def build(
         self, recorded: RecordedTurn, following: RecordedTurn | None, *, is_last: bool = False

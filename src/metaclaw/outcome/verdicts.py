@@ -30,16 +30,6 @@ class Isotonic:
     scores: tuple[float, ...] = (0.0, 1.0)
     shares: tuple[float, ...] = (0.0, 1.0)
 
-    def __post_init__(self) -> None:
-        if len(self.scores) != len(self.shares) or not self.scores:
-            raise ValueError(f"{len(self.scores)} scores but {len(self.shares)} shares")
-        if any(a >= b for a, b in zip(self.scores, self.scores[1:], strict=False)):
-            raise ValueError("the scores of a calibration do not rise")
-        if any(a > b for a, b in zip(self.shares, self.shares[1:], strict=False)):
-            raise ValueError("the shares of a calibration fall")
-        if not all(0.0 <= value <= 1.0 for value in (*self.scores, *self.shares)):
-            raise ValueError("a calibration leaves the range from 0 to 1")
-
     def apply(self, score: float) -> float:
         """The calibrated probability; never quite 0 or 1, because nothing learned from examples is
         certain.
@@ -265,14 +255,7 @@ def _decided(
     step: Step, sensed: Sensed, votes: Votes | None, p_fail: float, source: Source
 ) -> Verdict:
     reason = votes.reasons[0] if votes is not None and votes.reasons else ""
-    if not is_sure(p_fail):
-        return Verdict(
-            step.turn, Outcome.UNKNOWN, source, p_fail, sensed.signals, votes, comment=reason
-        )
-    if p_fail < 0.5:
-        return Verdict(
-            step.turn, Outcome.PASS, source, p_fail, sensed.signals, votes, comment=reason
-        )
-    return Verdict(
-        step.turn, Outcome.FAIL, source, p_fail, sensed.signals, votes, Fault.AGENT, comment=reason
-    )
+    known = Outcome.PASS if p_fail < 0.5 else Outcome.FAIL
+    outcome = known if is_sure(p_fail) else Outcome.UNKNOWN
+    fault = Fault.AGENT if outcome is Outcome.FAIL else None
+    return Verdict(step.turn, outcome, source, p_fail, sensed.signals, votes, fault, comment=reason)

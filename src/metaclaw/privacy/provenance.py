@@ -196,11 +196,11 @@ _WEAK_LINE = re.compile(
     r"|index [0-9a-f]{6,}\.\.|(?:---|\+\+\+) \S|(?:stdout|stderr):|exit code \d)"
 )
 _DIFF_HEAD = re.compile(r"@@ -\d|\+\+\+ \S")
-# Mails: a header has a sender and another field, or a name with an address in any language; a reply
-# begins with a line such as "On 3 May 2026, Dana <dana@x.org> wrote:".
+# Mails: a header has a sender and a subject or date, or a name with an address in any language;
+# a reply begins with a line such as "On 3 May 2026, Dana <dana@x.org> wrote:".
 _HEADER_LINE = re.compile(r"[ \t]*\**[^\W\d_][^\W_]*(?:[ -][^\W_]+){0,2}\**[ \t]?[:：]\**[ \t]*\S")
 _SENDER = re.compile(r"[ \t]*\**From\b")
-_FIELD = re.compile(r"[ \t]*\**(?:To|Cc|Date|Sent|Subject|Reply-To)\b")
+_FIELD = re.compile(r"[ \t]*\**(?:Date|Sent|Subject)\b")
 _NAME_AND_ADDRESS = re.compile(r"<(?:mailto:)?[^\s<>@]{1,64}@[^\s<>@]{1,200}>")
 _REPLY_LINE = re.compile(rf"[^\n]*\d[^\n]*{_NAME_AND_ADDRESS.pattern}[^\n]{{0,30}}[:：][ \t]*$")
 _FORWARD_LINE = re.compile(r"[ \t]*-{4,}[ \t]*\w[^\n-]{3,40}-{4,}[ \t]*$")
