@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -39,6 +39,8 @@ class Machine:
     """Homes are made here and stay; else they are temporary."""
     is_embedded: bool = True
     """The model is put into each home; else the configuration names its folder."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables for the programs."""
 
 
 class CommandProgram(Program):
@@ -113,7 +115,7 @@ def running(
             _put_model(machine.model, home / "models" / MODEL_ID)
         # As delivered: skills are found by words and, where the model for that is installed, by
         # meaning.
-        env = {"METACLAW__SKILLS__RETRIEVAL": "auto"}
+        env = {"METACLAW__SKILLS__RETRIEVAL": "auto", **machine.env}
         program = CommandProgram(
             machine.python, home, f"[engine]\nthreads = {machine.threads}\n{config}", env=env
         )

@@ -14,7 +14,7 @@ both sides, of which only exact answers count, and the golden set answered greed
 untrained weights, as in a run whose loss does not weigh it; the table says whom that rule would
 refuse as well. Then each that can be drawn from is put live by force on a tenth of simulated
 sessions (`poison_report`), with outcomes drawn from its measured answers, until
-`metaclaw.training.live` ends it."""
+`metaclaw.training.rollback` ends it."""
 
 import argparse
 import json

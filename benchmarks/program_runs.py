@@ -188,6 +188,13 @@ def add_run_options(parser: argparse.ArgumentParser, results: str) -> None:
         help="as for `metaclaw start`",
     )
     parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable of the environment of the programs",
+    )
+    parser.add_argument(
         "--threads", type=int, help="of the serving engine of each program [all of them, shared]"
     )
     parser.add_argument(
@@ -202,7 +209,9 @@ def add_run_options(parser: argparse.ArgumentParser, results: str) -> None:
 def machine_of(given: argparse.Namespace) -> Machine:
     """Where the runs take place; makes the model folder if it is missing."""
     threads = given.threads if given.threads is not None else engine_threads(given.parallel)
-    return Machine(find_model(given.model, given.gguf), given.python, threads, given.keep)
+    env = dict(one.split("=", 1) for one in given.env)
+    model = find_model(given.model, given.gguf)
+    return Machine(model, given.python, threads, given.keep, env=env)
 
 
 def run_all(given: argparse.Namespace, jobs: Sequence[RunJob]) -> int:

@@ -15,8 +15,8 @@ import pytest
 from metaclaw.domain.policy import Weights
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.hooks import MODEL_HOSTS, call_plugin
-from metaclaw.ports import HttpProvider
 from metaclaw.training import HostSettings, ModelHost
+from metaclaw.upstream import HttpEndpoint
 from tests.cli.program import Done, program
 from tests.support import tiny
 from tests.support.lora_server import Body, FakeServer
@@ -166,10 +166,9 @@ async def test_the_server_of_the_page_loads_versions(
 ) -> None:
     monkeypatch.syspath_prepend(examples)
     server = Shelf({"policy-000002": "/of/an/earlier/start"})
-    address = f"{server.url}/v1"
-    nobody = cast(HttpProvider, None)
+    endpoint = HttpEndpoint("shelf", "openai", f"{server.url}/v1", api_key="key")
     settings = HostSettings(
-        nobody, address, "key", "qwen", frozenset, lambda: pytest.fail("not needed")
+        endpoint.at_root(), "qwen", frozenset, lambda: pytest.fail("not needed")
     )
     try:
         served = cast(ModelHost, call_plugin(MODEL_HOSTS, "shelf", settings))
@@ -180,6 +179,7 @@ async def test_the_server_of_the_page_loads_versions(
         await served.host.unload(2)
         assert server.adapters == {}
     finally:
+        await endpoint.aclose()
         server.stop()
 
 
@@ -253,7 +253,7 @@ def test_an_sdk_that_is_not_installed_is_named(provider: Provider, tmp_path: Pat
     running = Program(tmp_path / "home", policy_of("tinker", provider, tmp_path), env=env).start()
     try:
         status = " ".join(running.command("status").stdout.split())
-        assert "training is in trouble: off: the plugin metaclaw-proxy failed" in status
+        assert "training is in trouble: off: the plugin metaclaw-tinker failed" in status
         assert "pip install 'metaclaw-tinker[sdk]'" in status
     finally:
         assert running.stop() == 0

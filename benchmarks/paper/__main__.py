@@ -18,6 +18,7 @@ behind the proxy judges answers by the benchmark's checkers; it writes the skill
 judge: rules are checked by programs that grade parts of an answer."""
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -118,8 +119,11 @@ _PARTS: Final = {"table": _table, "curve": _curve, "habits": _habits}
 
 
 def planned(words: Sequence[str], plan: Path) -> list[argparse.Namespace]:
-    """The calls of a plan: each line's options behind those of the command."""
-    lines = [shlex.split(line, comments=True) for line in plan.read_text("utf-8").splitlines()]
+    """The calls of a plan: each line's options behind those of the command, with variables of the
+    environment in them.
+    """
+    text = os.path.expandvars(plan.read_text("utf-8"))
+    lines = [shlex.split(line, comments=True) for line in text.splitlines()]
     return [parse([*words, *line]) for line in lines if line]
 
 

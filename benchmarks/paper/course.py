@@ -11,11 +11,10 @@ from typing import Final
 from metaclaw_bench.workdays import DayPlan, Plan, Workday, generate, held_out, load_rules
 
 _RULES: Final = Path(__file__).parent / "workday_rules"
-_BEGINS: Final = {"durations": 1, "temperatures": 2, "rooms": 3}
 OFFICE: Final = Plan(
     name="paper",
     days=tuple(DayPlan(4, 12, round(0.4 * (number - 1) / 9, 3)) for number in range(1, 11)),
-    begins=_BEGINS,
+    begins=dict.fromkeys(("durations", "temperatures", "rooms"), 1),
     held_out_days=5,
 )
 SMALL: Final = Plan(

@@ -96,12 +96,19 @@ Marks = dict[Place, float]
 def _marks(
     runs: Sequence[Run], cell: tuple[str, str, str], field: str, *, files: bool = False
 ) -> Marks:
-    """The marks of an exam by seed, day and question; of files alone, if so."""
+    """The marks of whole exams by seed, day and question; of files alone, if so."""
     condition, weights, skills = cell
+    whole = {
+        run.seed
+        for run in runs
+        if run.condition == condition
+        for line in run.of("exam")
+        if (line["weights"], line["skills"]) == (weights, skills)
+    }
     return {
         (run.seed, str(line["day"]), str(line["question"])): float(line[field])
         for run in runs
-        if run.condition == condition
+        if run.condition == condition and run.seed in whole
         for line in run.of("answer")
         if line["when"] == "exam"
         and (line["weights"], line["skills"]) == (weights, skills)
@@ -150,8 +157,7 @@ def _each_for_the_other(runs: Sequence[Run]) -> str:
         {
             (run.condition, str(line["weights"]), str(line["skills"]))
             for run in runs
-            for line in run.of("answer")
-            if line["when"] == "exam"
+            for line in run.of("exam")
         },
         key=lambda cell: (cell[2], cell[1], cell[0]),
     )
@@ -159,6 +165,7 @@ def _each_for_the_other(runs: Sequence[Run]) -> str:
     for condition, weights, skills in cells:
         marks = _marks(runs, (condition, weights, skills), "score")
         done = _marks(runs, (condition, weights, skills), "is_passed", files=True)
+        placed = _marks(runs, (condition, weights, skills), "is_placed")
         trained = "without skills" if condition == "nobody" else f"with those of {condition}"
         rows.append(
             [
@@ -166,9 +173,13 @@ def _each_for_the_other(runs: Sequence[Run]) -> str:
                 weights if weights == "untrained" else f"trained {trained}",
                 len({place[0] for place in marks}),
                 *(_percent(bootstrap(nest(one.items()))) for one in (marks, done)),
+                f"{100 * statistics.fmean(placed.values()):.0f} %",
             ]
         )
-    head = ("skills written by", "weights", "seeds", "accuracy (95 %)", "completion (95 %)")
+    head = (
+        *("skills written by", "weights", "seeds", "accuracy (95 %)", "completion (95 %)"),
+        "with a skill in the prompt",
+    )
     return _grid(head, rows)
 
 
@@ -295,8 +306,9 @@ def _abilities(version: Line) -> str:
     """The change on the golden set of general tasks, in points."""
     golden = (version.get("report") or {}).get("golden") or {}
     serving, candidate = golden.get("serving"), golden.get("candidate")
-    is_known = serving is not None and candidate is not None
-    return f"{100 * (candidate - serving):+.1f}" if is_known else ""
+    if serving is None or candidate is None:
+        return ""
+    return f"{100 * (candidate - serving):+.1f}"
 
 
 def _reported(runs: Sequence[Run]) -> str:

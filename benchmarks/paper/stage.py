@@ -37,8 +37,8 @@ class Settings:
 
     minutes: float = 8.0
     steps: int = 40
-    days: int = 6
-    days_after: int = 4
+    days: int = 5
+    days_after: int = 2
     chats: int = 40
     questions: int = 12
     max_tokens: int = 80
@@ -61,7 +61,7 @@ def policy_config(machine: Machine) -> str:
     """The sections that every part's configuration has."""
     return (
         f'[policy]\nbase_model = "{machine.model}"\ntrain_share = 0.0\n'
-        "[schedule]\nsleep = []\nidle_minutes = 1440.0\n"
+        "[schedule]\nsleep = []\nidle_minutes = 1440.0\nmax_load = 0.0\n"
     )
 
 
@@ -162,7 +162,7 @@ class Stage:
             key = (facts.get("state"), facts.get("step"))
             if key not in told:
                 told.add(key)
-                kept = ("state", "step", "steps", "mean_reward", "reward", "paused_reason")
+                kept = ("state", "step", "steps", "mean_reward", "validated", "skipped", "troubles")
                 self.log.tell(kind, **{name: facts[name] for name in kept if name in facts})
 
         return tell

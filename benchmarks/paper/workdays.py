@@ -163,6 +163,7 @@ class Arm:
                 is_passed=one.marks.passed,
                 said=one.text[:120],
                 version=one.version,
+                is_placed=bool(one.skills),
                 placed=one.skills,
             )
 
@@ -178,9 +179,14 @@ def run(
     """One arm. The arms of the writers `others` run beside this one."""
     course = make_course(settings.course, log.seed)
     log.tell("begin", settings=asdict(settings), writer=writer)
-    with _scripted(course) as (url, model):
-        config = _config(writer, url) + policy_config(machine)
-        with running(machine, log.name, *settings.arguments(), config=config) as program:
+    config = policy_config(machine)
+    try:
+        with (
+            _scripted(course) as (url, model),
+            running(
+                machine, log.name, *settings.arguments(), config=_config(writer, url) + config
+            ) as program,
+        ):
             # Without an evolver, lessons wait for ever.
             kinds = ("turns", "listening") if writer is Writer.NOBODY else TO_READ
             arm = Arm(course, Stage(settings, log, program, kinds))
@@ -191,9 +197,9 @@ def run(
                     _learn_again(others, arm, model)
             except OutOfTimeError:
                 log.tell("stopped")
-            finally:
-                exchange.give(log, writer, {})
             log.tell("end", total_s=log.seconds)
+    finally:
+        exchange.give(log, writer, {})
 
 
 def _live(writer: Writer, arm: Arm, exchange: Exchange) -> None:
@@ -229,7 +235,7 @@ def _learn_again(writers: Sequence[Writer], arm: Arm, model: ScriptedModel) -> N
     stage, program = replace(arm.stage, kinds=TO_READ), arm.stage.program
     arm = replace(arm, stage=stage)
     days = arm.course.days[stage.settings.days :][: stage.settings.days_after]
-    newest = next((one["version"] for one in stage.versions()), 0)
+    serving = program.get("/api/policy")["policy_version"]
     for writer in sorted(writers, key=WRITERS.index, reverse=True):
         provider = ["--set", f"evolver.provider={_PROVIDERS[writer]}"]
         program.stop()
@@ -239,9 +245,10 @@ def _learn_again(writers: Sequence[Writer], arm: Arm, model: ScriptedModel) -> N
         arm.work(days)
         skills = f"{writer}, of trained"
         arm.examine("trained", skills)
-        stage.send("POST", "/api/policy/rollback", version=0)
-        arm.examine("untrained", skills)
-        stage.send("POST", "/api/policy/promote", version=newest)
+        if serving:
+            stage.send("POST", "/api/policy/rollback", version=0)
+            arm.examine("untrained", skills)
+            stage.send("POST", "/api/policy/promote", version=serving)
         stage.put({})
 
 

@@ -19,6 +19,7 @@ from tests.support.program import Program
 
 SYSTEM = "You are a helpful agent."
 NEXT = "Do the next thing on the list."
+_INDEXING_S = 600.0
 _PLACE = "/home/ola/code/harbor"
 _PENDING = ("turns", "listening", "lessons", "evolutions")
 _POLL_S = 0.05
@@ -238,6 +239,7 @@ def running(
                 lambda found: (
                     not found["skills"]["retrieval"]["state"].startswith(("start", "index"))
                 ),
+                within_s=_INDEXING_S,
             )
             yield World(program, provider, http, patience_s)
         finally:

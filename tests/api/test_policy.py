@@ -29,6 +29,7 @@ PASSED = GateReport(
     0.01,
     "judge",
     habits=(Habit(SkillName("uv"), 60.0, 5.0),),
+    left_recording=0.25,
 )
 
 
@@ -134,6 +135,8 @@ async def test_versions_are_told_newest_first_with_why(studio: Studio) -> None:
         "golden": {"serving": 0.9, "candidate": 0.95},
         "kl": 0.01,
         "judge": "judge",
+        "left_recording": 0.25,
+        "drawn_by": None,
         "habits": [{"rule": "uv", "before": 60.0, "after": 5.0}],
     }
     assert len((await studio.get("/api/policy?limit=1"))["versions"]) == 1

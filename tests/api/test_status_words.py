@@ -80,6 +80,7 @@ STATUS: dict[str, Any] = {
     },
     "providers": [],
     "engine": None,
+    "server": None,
 }
 
 

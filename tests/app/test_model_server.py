@@ -79,12 +79,13 @@ async def healthy(tmp_path: Path) -> AsyncIterator[Healthy]:
 async def test_a_server_that_dies_is_started_again_and_ends_with_the_program(
     healthy: Healthy,
 ) -> None:
+    second = 0
     async with anyio.create_task_group() as group:
         supervisor = Supervisor(group)
         supervisor.run("model server", healthy.run)
-        assert healthy.server.unready == "the model server vllm is starting"
+        assert "vllm is starting" in (healthy.server.unready or "")
         await until(lambda: healthy.server.state == "ready")
-        assert healthy.server.unready is None
+        assert not healthy.server.unready
         first = pid_in(healthy.pid_file)
         os.kill(first, signal.SIGKILL)
         await until(lambda: "ended with status" in supervisor.states["model server"])

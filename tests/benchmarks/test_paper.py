@@ -224,9 +224,11 @@ def _exam(condition: str, seed: int, weights: str, skills: str, marks: list[floa
             "is_file": number < 2,
             "score": mark,
             "is_passed": mark == 1.0,
+            "is_placed": skills != "none",
         }
         for number, mark in enumerate(marks)
     ]
+    lines += [{"kind": "exam", "weights": weights, "skills": skills}]
     return [json.dumps({**head, **line}) for line in lines]
 
 
@@ -236,11 +238,13 @@ def test_a_report_has_a_row_for_each_exam_and_their_differences_in_pairs(tmp_pat
         lines += _exam("nobody", seed, "untrained", "none", [1.0, 1.0, 1.0, 1.0])
         lines += _exam("nobody", seed, "untrained", "none", [0.0, 0.0, 0.5, 0.5])
         lines += _exam("scripted", seed, "untrained", "scripted", [1.0, 0.0, 0.5, 0.5])
+    lines += _exam("itself", 0, "untrained", "itself", [1.0])[:-1]  # not whole
     (tmp_path / "table.jsonl").write_text("\n".join([*lines, '{"kind": "ans']))
     text = write_report(read_runs(tmp_path))
     assert "| baseline | 3 | 25.0 % (25.0 to 25.0) | 0.0 % (0.0 to 0.0) | 25, 25 |" in text
     assert "| skills only, scripted | 3 | 50.0 %" in text
     assert "| skills for untrained weights | 25.0 %" in text
+    assert "the model itself" not in text
     assert "| table 1b, nobody, seed 0 | killed |" in text
 
 
@@ -291,4 +295,6 @@ def test_the_experiment_goes_to_its_end_with_a_model_in_miniature(tmp_path: Path
         (line["weights"], line["skills"]) for line in runs[3].of("answer") if line["when"] == "exam"
     }
     assert {("untrained", "none"), ("trained", "none"), ("trained", "scripted")} <= cells
-    assert ("untrained", "scripted, of trained") in cells
+    assert ("trained", "scripted, of trained") in cells
+    placed = [line["placed"] for line in runs[3].of("answer") if line.get("skills") == "scripted"]
+    assert any(placed)

@@ -26,6 +26,8 @@ PASSED = GateReport(
     0.01,
     "judge",
     habits=(Habit(SkillName("uv"), 60.0, 5.0),),
+    left_recording=0.25,
+    drawn_by="gpu in 3 of 3 steps",
 )
 
 
@@ -116,6 +118,8 @@ def test_a_version_is_shown_with_what_taught_it_and_what_it_proved() -> None:
         "12 better and 3 worse of 40 pairs, gain +0.200, evidence against chance 25 : 1",
         "90.0% → 95.0%",
         "0.01 nats a token",
+        "25% of answers left the recorded tool calls",
+        "gpu in 3 of 3 steps",
         "uv is broken by 5 of 100 answers, before by 60",
     ):
         assert words in out

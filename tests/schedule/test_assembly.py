@@ -13,6 +13,7 @@ from metaclaw.schedule import (
     ScheduledWindows,
     Traffic,
     build_windows,
+    read_calendars,
 )
 from metaclaw.schedule.assembly import calendar_query
 from tests.schedule.stage import NOON, HandClock
@@ -139,3 +140,29 @@ def test_terminals_are_heard_and_what_plugins_report(
     )
     assert isinstance(built, ScheduledWindows)
     assert [one.name for one in built.inputs] == ["input (terminals)", "session (logind)"]
+
+
+def test_the_doctor_reads_every_calendar_once_and_hears_what_is_wrong(
+    home: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip(
+        "icalendar", reason="iCalendar needs its plugin: pip install ./plugins/caldav"
+    )
+    from plugins.caldav.tests.test_ics import MEETING, calendar
+
+    good, bad = tmp_path / "good.ics", tmp_path / "bad.ics"
+    good.write_text(calendar(MEETING))
+    bad.write_text("<html>sign in</html>")
+    tables = "".join(
+        f'[[schedule.calendars]]\nkind = "ics"\nurl = "{one}"\n' for one in (good, bad)
+    )
+    google = (
+        '[[schedule.calendars]]\nkind = "google"\nclient_id = "id"\nclient_secret ='
+        ' "env:NOT_THERE"\n'
+    )
+    first, second, third = read_calendars(configured(home, tables + google), home)
+    assert first == ("calendar 1 (ics)", None)
+    assert second[1] is not None
+    assert "not an iCalendar file" in second[1]
+    assert third[1] is not None
+    assert "NOT_THERE" in third[1]

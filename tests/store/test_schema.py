@@ -133,6 +133,9 @@ def expected() -> Any:
     ):
         skill["state"] = "live" if skill["state"] == "canary" else skill["state"]
     known["learning"]["candidates"].pop("shadow")
+    for version in known["versions"]:
+        if version["report"] is not None:
+            version["report"] |= {"habits": [], "drawn_by": None}
     for key, _ in known["spending"]:
         del key["item"]
     return known

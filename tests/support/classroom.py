@@ -79,7 +79,9 @@ class Classroom:
         self._note("sample")
         sampler = SoftmaxSampler(self._policy(path), request.temperature)
         answers = [
-            sampler.draw(request.prompt, request.max_tokens, random.Random(request.seed + number))
+            sampler.draw(
+                request.prompt, request.max_tokens, random.Random((request.seed or 0) + number)
+            )
             for number in range(request.count)
         ]
         return [

@@ -97,7 +97,7 @@ class FakeVllm(FakeServer):
         policy = msgspec.json.decode(Path(folder).read_bytes(), type=Softmax)
         choices = []
         for number in range(body["n"]):
-            chance = random.Random(body["seed"] + number)
+            chance = random.Random(f"{body['model']}/{body['prompt']}/{number}")
             drawn = policy.draw(body["prompt"], body["max_tokens"], body["temperature"], chance)
             tokens = [token for token, _ in drawn]
             scores = [min(0.0, logprob + self.drift) for _, logprob in drawn]

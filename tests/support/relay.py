@@ -1,9 +1,9 @@
 """A relay in front of a Tinker-API server: it can be cut, and it translates for SDKs that are newer
 than the server.
 
-From 0.25 on the SDK sends training data as protobuf, which SkyRL 0.3.0 does not read; from 0.26 on
-it expects names for the sequences it samples; the newest wants results as protobuf, too. Both are
-read and written with the SDK's own description of them."""
+From 0.26 on the SDK expects names for the sequences it samples, which SkyRL 0.4.0 does not give; from
+0.25 on it sends training data as protobuf, which SkyRL 0.3.0 does not read, and the newest wants
+results as protobuf, too. Both are read and written with the SDK's own description of them."""
 
 import array
 import importlib
@@ -30,10 +30,11 @@ _DROPPED = {
 
 
 class Relay:
-    """A running relay."""
+    """A running relay. `translates` is False for a server that speaks protobuf itself."""
 
-    def __init__(self, target: str, port: int = 0) -> None:
+    def __init__(self, target: str, port: int = 0, *, translates: bool = True) -> None:
         self._target = target
+        self._translates = translates
         self._client = httpx.AsyncClient(base_url=target, timeout=600)
         self._socket = socket.create_server(("127.0.0.1", port))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -75,12 +76,12 @@ class Relay:
             body += message.get("body", b"")
             more = message.get("more_body", False)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        status, answer = await self._forward(
+        status, kind, answer = await self._forward(
             scope["method"], scope["path"], scope["query_string"].decode(), headers, body
         )
-        kind = "application/json"
         if (
-            status == 200
+            self._translates
+            and status == 200
             and scope["path"] == "/api/v1/retrieve_future"
             and headers.get("accept") == _PROTOBUF
         ):
@@ -93,9 +94,11 @@ class Relay:
 
     async def _forward(
         self, method: str, path: str, query: str, headers: dict[str, str], body: bytes
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, str, bytes]:
         passed = {name: value for name, value in headers.items() if name not in _DROPPED}
-        if headers.get("content-type") == _PROTOBUF:
+        if not self._translates:
+            passed["accept"] = headers.get("accept", "*/*")
+        elif headers.get("content-type") == _PROTOBUF:
             self.translated += 1
             path, body = _read_training(body)
             passed["content-type"] = "application/json"
@@ -108,7 +111,7 @@ class Relay:
                 f"{named['request_id']}-{n}" for n in range(json.loads(body).get("num_samples", 1))
             ]
             answer = json.dumps(named).encode()
-        return reply.status_code, answer
+        return reply.status_code, reply.headers.get("content-type", "application/json"), answer
 
 
 def _read_training(body: bytes) -> tuple[str, bytes]:

@@ -31,9 +31,9 @@ MISSING: Final = (
 )
 
 
-def is_installed() -> bool:
+def is_installed(release: str = "server") -> bool:
     """Whether the server's environment is there."""
-    return (_CACHE / "server" / ".done").exists()
+    return (_CACHE / release / ".done").exists()
 
 
 class SkyRL:
@@ -41,8 +41,9 @@ class SkyRL:
     disk.
     """
 
-    def __init__(self, folder: Path, model: Path) -> None:
+    def __init__(self, folder: Path, model: Path, release: str) -> None:
         self.model = model
+        self.release = release
         self._folder = folder
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,10 +55,14 @@ class SkyRL:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         path = self._folder / "server.log"
-        command = _command(self._folder, self.model, self._port)
+        command = _command(_CACHE / self.release, self._folder, self.model, self._port)
         with path.open("ab") as log:
             self._process = subprocess.Popen(
-                command, env=_environment(), stdout=log, stderr=log, start_new_session=True
+                command,
+                env=_environment(_CACHE / self.release),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         _wait_for(self, self._process, path)
 
@@ -78,11 +83,11 @@ class SkyRL:
 
 
 @contextmanager
-def serve(folder: Path, model: Path | None = None) -> Iterator[SkyRL]:
+def serve(folder: Path, model: Path | None = None, release: str = "server") -> Iterator[SkyRL]:
     """A server with its database, checkpoints and log in this folder; compiled code is kept for
-    later runs.
+    later runs. `release` is its environment.
     """
-    server = SkyRL(folder, model or make_tiny_model(folder / "tiny"))
+    server = SkyRL(folder, model or make_tiny_model(folder / "tiny"), release)
     try:
         server.start()
         yield server
@@ -90,10 +95,9 @@ def serve(folder: Path, model: Path | None = None) -> Iterator[SkyRL]:
         server.stop()
 
 
-def _command(folder: Path, model: Path, port: int) -> list[str]:
+def _command(environment: Path, folder: Path, model: Path, port: int) -> list[str]:
     # The server finds out how to start its engine from the command line of its parent, so it must
     # be `uv run … -m`.
-    environment = _CACHE / "server"
     uv = [
         str(environment / "bin" / "uv"),
         "run",
@@ -126,8 +130,7 @@ def _command(folder: Path, model: Path, port: int) -> list[str]:
     ]
 
 
-def _environment() -> dict[str, str]:
-    environment = _CACHE / "server"
+def _environment(environment: Path) -> dict[str, str]:
     return {
         **os.environ,
         "VIRTUAL_ENV": str(environment),

@@ -51,39 +51,36 @@ class Vllm:
         return choice["token_ids"], choice["logprobs"]["token_logprobs"]
 
 
+SETTINGS: Final = {
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+def command_for(model: str, port: str, context_tokens: int, name: str = "tiny") -> list[str]:
+    """The command of a server that computes in single precision, as the trainer does on a CPU with
+    a model in miniature.
+    """
+    return [
+        *(str(_ENVIRONMENT / "bin" / "vllm"), "serve", model, "--served-model-name", name),
+        *("--host", "127.0.0.1", "--port", port, "--dtype", "float32", "--enforce-eager"),
+        *("--max-model-len", str(context_tokens)),
+        *("--enable-lora", "--max-loras", "3", "--max-lora-rank", "16"),
+    ]
+
+
 @contextmanager
 def serve(model: Path, folder: Path, *, context_tokens: int = 512) -> Iterator[Vllm]:
     """A server for this model, which it calls `tiny`, with its log in the folder."""
     port = free_port()
-    command = [
-        str(_ENVIRONMENT / "bin" / "vllm"),
-        "serve",
-        str(model),
-        "--served-model-name",
-        "tiny",
-        "--host",
-        "127.0.0.1",
-    ]
-    command += [
-        "--port",
-        str(port),
-        "--dtype",
-        "float32",
-        "--max-model-len",
-        str(context_tokens),
-        "--enforce-eager",
-    ]
-    command += ["--enable-lora", "--max-loras", "3", "--max-lora-rank", "8"]
-    settings = {
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    }
-    settings |= {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    command = command_for(str(model), str(port), context_tokens)
     log = folder / "vllm.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            command, env=os.environ | settings, stdout=file, stderr=file, start_new_session=True
+            command, env=os.environ | SETTINGS, stdout=file, stderr=file, start_new_session=True
         )
     server = Vllm(f"http://127.0.0.1:{port}")
     try:

@@ -48,7 +48,7 @@ async def work(folder: Path, life_s: float) -> None:
     while (
         stage.batches.open_batch_now()
         or stage.turns.has_enough(LeastTurns(BATCH, BATCH))
-        or stage.slow._candidate()
+        or stage.slow.candidate()
     ):
         await stage.slow.once(LeastTurns(BATCH, BATCH))
 

@@ -4,7 +4,7 @@ still.
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from metaclaw.config import EvolverConfig, JudgeConfig, build
-from metaclaw.domain.chat import ChatRequest, Finish, Json, SampledTokens, Text, Wire
+from metaclaw.domain.chat import ChatRequest, Finish, Json, SampledTokens, Text, ToolCall, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
@@ -43,10 +43,10 @@ from metaclaw.skills import SkillLibrary, render_block
 from metaclaw.store import SqlGenerations, SqlSpending, connect
 from metaclaw.store.turn_writer import TurnWriter
 from metaclaw.training.assembly import SlowLearning, configured_settings
-from metaclaw.training.extra_prompts import RehearsalSize
 from metaclaw.training.golden import golden_items
 from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.recipe import Recipe
+from metaclaw.training.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
 from tests.learn.learning import NOON, Clock
 from tests.support.softmax import END, encode
@@ -337,6 +337,23 @@ class Stage:
             found.append(first.id)
         return found
 
+    def talk_task(self, call: ToolCall, result: str, answer: str, outcome: Outcome) -> list[TurnId]:
+        """A task of two turns: a call, and the answer to its result."""
+        function = {"name": call.name, "arguments": call.arguments}
+        calls = [{"id": "call_1", "type": "function", "function": function}]
+        first = self.turn(_OWNER, self.skill, "", calls=calls)
+        asked = json.loads(first.exchange.request)["messages"]
+        said: list[Mapping[str, Any]] = [
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "call_1", "content": result},
+        ]
+        second = self.turn(_OWNER, self.skill, answer, [*asked, *said])
+        second = replace(second, session=first.session)
+        self.turn_writer.write([first, second])
+        for turn in (first, second):
+            self.verdicts.record_verdict(Verdict(turn.id, outcome, Source.CHECK, 0.0))
+        return [first.id, second.id]
+
     def talk_held(self, count: int, refused: str, accepted: str) -> list[TurnId]:
         """So many turns in which a rule refused one answer and let another pass."""
         turns = [
@@ -372,7 +389,8 @@ class Stage:
         speaker: Scope,
         skill: Skill,
         answer: str = "x",
-        messages: list[dict[str, str]] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        calls: Sequence[Mapping[str, Any]] = (),
     ) -> Turn:
         self.made += 1
         chance = random.Random(self.made)
@@ -383,12 +401,15 @@ class Stage:
             {"role": "user", "content": task},
         ]
         options = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
-        body = json.dumps({"model": "toy", "messages": messages, **options})
+        tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+        offered = {"tools": tools} if calls else {}
+        body = json.dumps({"model": "toy", "messages": messages, **offered, **options})
         at = body.index("Hi.") + 3
+        made = {"tool_calls": calls} if calls else {}
         said = {
             "choices": [
                 {
-                    "message": {"role": "assistant", "content": answer},
+                    "message": {"role": "assistant", "content": answer, **made},
                     "finish_reason": "stop",
                     "index": 0,
                 }

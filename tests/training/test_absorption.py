@@ -8,7 +8,7 @@ import random
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.training.absorption_evidence import (
+from metaclaw.training.absorption import (
     Absorption,
     AbsorptionThresholds,
     SkillPair,

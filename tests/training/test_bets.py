@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.training.bets import BETS, GainBets
-from metaclaw.training.live import rate_at_least
+from metaclaw.training.rollback import rate_at_least
 
 GAINS = st.lists(st.floats(-1.0, 1.0), max_size=30)
 

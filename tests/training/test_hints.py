@@ -4,8 +4,8 @@ import pytest
 
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text, Wire
 from metaclaw.domain.ids import TurnId
-from metaclaw.training.advantages import ScoredGroup, Skip
-from metaclaw.training.imitation import imitate_hinted, with_hint
+from metaclaw.training.advantages import ScoredGroup
+from metaclaw.training.hints import distil, with_hint
 from tests.training.made import rollout
 
 TURN = TurnId("t1")
@@ -43,13 +43,11 @@ def test_there_is_no_hint_where_nobody_asked_or_nothing_was_corrected(
         with_hint(asking((role, "x")), correction)
 
 
-def test_only_whole_answers_that_were_found_good_are_imitated_and_without_the_hint() -> None:
+def test_only_whole_answers_that_are_better_than_without_the_hint_are_taught_without_it() -> None:
+    plainly = ScoredGroup(TURN, (1, 2), (rollout(5),), (0.3,))
     rollouts = (rollout(7, 8), rollout(7, 9), rollout(7, is_whole=False), rollout(4))
-    harvest = imitate_hinted(
-        [ScoredGroup(TURN, (1, 2), rollouts, (1.0, 0.2, 1.0, None))], good=0.5, weight=0.7
-    )
-    (taught_one,) = harvest.data
+    hinted = ScoredGroup(TURN, (1, 2), rollouts, (1.0, 0.2, 1.0, None))
+    (taught_one,) = distil([plainly], [hinted], weight=0.7)
     assert (taught_one.prompt, taught_one.tokens_T) == ((1, 2), (7, 8))
     assert taught_one.advantages_T == (0.7, 0.7)
     assert taught_one.logprobs_T is None
-    assert harvest.skipped == {Skip.NOT_GOOD: 1, Skip.CUT: 1, Skip.UNSCORED: 1}

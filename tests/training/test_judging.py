@@ -79,9 +79,13 @@ class World:
         wait = stage.slow.wakeup.wait
 
         async def waited(timeout_s: float) -> None:
-            tally = stage.slow.tally
+            tally = stage.slow.status.tally
             self.seen.append(
-                (stage.slow.state, stage.slow.trouble, -1 if tally is None else tally.steps)
+                (
+                    stage.slow.status.state,
+                    stage.slow.status.trouble,
+                    -1 if tally is None else tally.steps,
+                )
             )
             await wait(timeout_s)
 
@@ -136,20 +140,20 @@ async def test_a_run_is_made_as_large_as_the_budget_carries_and_keeps_that_size(
 ) -> None:
     world = World(tmp_path, 60_000)
     world.stage.talk(60)
-    slow = parts = world.stage.slow
+    slow = world.stage.slow
     told: list[str | None] = []
-    complete = parts.backend.open
+    complete = world.stage.backend.open
 
     async def opened(*arguments: object) -> object:
-        told.append(slow.notice)
-        return await complete(*arguments)  # type: ignore[arg-type]
+        told.append(slow.status.notice)
+        return await complete(*arguments)  # type: ignore[operator]
 
     world.stage.backend.open = opened  # type: ignore[attr-defined]
     await world.once()
     assert told[0] is not None
     assert "about 36,000 tokens of judging, so the run makes at most" in told[0]
     assert "raise learning.daily_tokens, or give the skill a check" in told[0]
-    assert slow.notice is None
+    assert slow.status.notice is None
     (version,) = world.stage.policies.versions()
     assert 1 <= version.steps <= 10
     assert world.stage.budget.account().used_tokens <= 48_000, (
@@ -162,14 +166,14 @@ async def test_a_candidate_waits_for_the_budget_of_its_gate_and_is_not_rejected(
 ) -> None:
     world = World(tmp_path, 1_000_000)
     world.stage.talk(60)
-    weigh = world.stage.slow.proof.weigh
+    weigh = world.stage.slow.trial.proof.weigh
 
     async def spent(*arguments: object, **named: object) -> object:
         async with world.stage.budget.charge(Purpose.LISTEN, world.model.name, 900_000) as charge:
             charge.add(Spent(1, usage=Usage(900_000, 0)))
         return await weigh(*arguments, **named)  # type: ignore[arg-type]
 
-    world.stage.slow.proof.weigh = spent  # type: ignore[method-assign,assignment]
+    world.stage.slow.trial.proof.weigh = spent  # type: ignore[method-assign,assignment]
     await world.once()
     assert world.seen[-1][0] is LoopState.UNPAID
     assert world.stage.policies.versions()[0].state is PolicyState.CANDIDATE

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from metaclaw.training.live import Baseline, LiveThresholds, shown_worse
+from metaclaw.training.rollback import Baseline, LiveThresholds, shown_worse
 
 RUNS = 400
 

@@ -6,14 +6,14 @@ import pytest
 
 from metaclaw.domain.chat import Text
 from metaclaw.domain.training import PieceStats
-from metaclaw.training.extra_prompts import (
+from metaclaw.training.golden import golden_items
+from metaclaw.training.rehearsal import (
     RehearsalQuestion,
     Rehearsed,
     forgotten_nats,
     ordinary_questions,
     rehearse,
 )
-from metaclaw.training.golden import golden_items
 
 ANSWERS = [
     Rehearsed([1, 2, number], [7] * (1 + number % 5), -0.5 * (1 + number % 5))

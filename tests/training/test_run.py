@@ -28,8 +28,8 @@ class Seen:
 
         async def applied(adam: Adam, normaliser: float) -> object:
             self.rates.append(adam.learning_rate)
-            assert stage.slow.tally is not None
-            self.phases.add(stage.slow.tally.phase)
+            assert stage.slow.status.tally is not None
+            self.phases.add(stage.slow.status.tally.phase)
             return await apply(adam, normaliser)
 
         async def sampled(
@@ -163,10 +163,10 @@ async def test_a_run_that_goes_on_still_says_what_its_validation_prompts_earned(
     stage.talk(40)
 
     async def cut_after_a_look(label: str) -> Weights:
-        assert stage.slow.tally is not None
-        if not looks and stage.slow.tally.validated is None:
+        assert stage.slow.status.tally is not None
+        if not looks and stage.slow.status.tally.validated is None:
             return await keep(label)
-        looks.append(stage.slow.tally.validated)
+        looks.append(stage.slow.status.tally.validated)
         raise CutError
 
     looks: list[float | None] = []

@@ -23,7 +23,7 @@ from metaclaw.errors import BackendDownError, TrainerMemoryError
 from metaclaw.ports import RunPlan
 from metaclaw.schedule import ManualWindows
 from metaclaw.store import BatchState
-from metaclaw.training.loop import Starvation
+from metaclaw.training.setbacks import Starvation
 from metaclaw.training.training_turns import LeastTurns
 from tests.learn.learning import Speaker
 from tests.support.depth import tries
@@ -74,7 +74,7 @@ async def test_a_run_that_a_person_asks_for_is_said_to_be_prepared_until_it_trai
 ) -> None:
     stage.talk(60)
     stage.slow.demand()
-    states = [stage.slow.state]
+    states = [stage.slow.status.state]
     async with anyio.create_task_group() as group:
 
         async def train() -> None:
@@ -83,9 +83,9 @@ async def test_a_run_that_a_person_asks_for_is_said_to_be_prepared_until_it_trai
 
         group.start_soon(train)
         while True:
-            states.append(stage.slow.state)
+            states.append(stage.slow.status.state)
             await anyio.lowlevel.checkpoint()
-    assert [*list(dict.fromkeys(states))[:2], stage.slow.state] == [
+    assert [*list(dict.fromkeys(states))[:2], stage.slow.status.state] == [
         LoopState.PREPARING,
         LoopState.TRAINING,
         LoopState.WAITING,
@@ -204,7 +204,7 @@ async def test_a_fact_is_never_absorbed(stage: Stage) -> None:
     )
     await serve_stars(stage)
     stage.talk(60)
-    await stage.slow._find_absorbed()
+    await stage.slow.absorption.once()
     assert stage.slot.absorbed(1) == frozenset()
 
 
@@ -245,7 +245,7 @@ async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_r
 async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serves_as_it_was(
     stage: Stage, lost_abilities: bool
 ) -> None:
-    weigh, seen = stage.slow.proof.weigh, list[str]()
+    weigh, seen = stage.slow.trial.proof.weigh, list[str]()
 
     async def promoted_meanwhile(*given: object, **named: object) -> GateReport:
         report = await weigh(*given, **named)  # type: ignore[arg-type]
@@ -254,7 +254,7 @@ async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serve
         await stage.slow.versions.promote(candidate.number, "a person promoted it")
         return replace(report, is_passed=not lost_abilities, lost_abilities=lost_abilities)
 
-    stage.slow.proof.weigh = promoted_meanwhile  # type: ignore[method-assign]
+    stage.slow.trial.proof.weigh = promoted_meanwhile  # type: ignore[method-assign]
     stage.talk(60)
     await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
@@ -269,7 +269,7 @@ class Strict:
     """
 
     def __init__(self, stage: Stage, refused: int, cut_at: int | None = None) -> None:
-        self._proof, self._refused, self._cut_at = stage.slow.proof, refused, cut_at
+        self._proof, self._refused, self._cut_at = stage.slow.trial.proof, refused, cut_at
         self.tried: list[int] = []
         self.seen: list[str] = []
 
@@ -289,7 +289,7 @@ class Strict:
 
 def strictly(stage: Stage, refused: int, cut_at: int | None = None) -> Strict:
     gate = Strict(stage, refused, cut_at)
-    stage.slow.proof = gate  # type: ignore[assignment]
+    stage.slow.trial.proof = gate  # type: ignore[assignment]
     return gate
 
 
@@ -387,16 +387,16 @@ async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_
     stage: Stage,
 ) -> None:
     stage.talk(60)
-    kept = stage.slow.proof.weigh
+    kept = stage.slow.trial.proof.weigh
 
     async def unplugged(*arguments: object, **named: object) -> None:
         raise CutError
 
-    stage.slow.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
+    stage.slow.trial.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
     with pytest.raises(CutError):
         await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow.proof.weigh = kept  # type: ignore[method-assign]
+    stage.slow.trial.proof.weigh = kept  # type: ignore[method-assign]
     stage.build()
     await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
@@ -438,7 +438,7 @@ async def test_a_skill_the_weights_have_absorbed_leaves_the_prompt_and_comes_bac
 ) -> None:
     await serve_stars(stage)
     stage.talk(60)
-    assert await stage.slow._find_absorbed()
+    assert await stage.slow.absorption.once()
     assert stage.slot.absorbed(1) == {STARS.name}
     await stage.versions.rollback(0, "a test")
     assert stage.slot.absorbed(stage.slot.serving.version) == frozenset()
@@ -450,13 +450,13 @@ async def test_a_skill_of_which_few_prompts_cannot_tell_is_weighed_on_when_there
     await serve_stars(stage)
     while stage.turns.kept(8) < 8:
         stage.talk(1)
-    assert await stage.slow._find_absorbed()
+    assert await stage.slow.absorption.once()
     assert stage.slot.absorbed(1) == frozenset()
     drawn = stage.backend.calls
-    assert not await stage.slow._find_absorbed()
+    assert not await stage.slow.absorption.once()
     assert stage.backend.calls == drawn
     stage.talk(30)
-    assert await stage.slow._find_absorbed()
+    assert await stage.slow.absorption.once()
     assert stage.slot.absorbed(1) == {STARS.name}
 
 
@@ -508,12 +508,12 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
     assert batch is not None
     assert batch.state is BatchState.OPEN
     stage.backend.sample = real  # type: ignore[attr-defined]
-    weigh = stage.slow.proof.weigh
-    stage.slow.proof.weigh = gone  # type: ignore[method-assign,assignment]
+    weigh = stage.slow.trial.proof.weigh
+    stage.slow.trial.proof.weigh = gone  # type: ignore[method-assign,assignment]
     for _ in range(6):
         assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow.proof.weigh = weigh  # type: ignore[method-assign]
+    stage.slow.trial.proof.weigh = weigh  # type: ignore[method-assign]
     assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 
@@ -540,13 +540,13 @@ async def test_a_trainer_without_memory_waits_in_words_and_goes_on_from_its_last
     wait, open_run = stage.slow.wakeup.wait, stage.backend.open
 
     async def accumulate(*arguments: object, **named: object) -> object:
-        tally = stage.slow.tally
+        tally = stage.slow.status.tally
         if tally is not None and tally.steps == 3 and len(seen) < 6:
             raise TrainerMemoryError("the trainer finds too little memory (CUDA out of memory)")
         return await real(*arguments, **named)  # type: ignore[operator]
 
     async def waited(at_most_s: float) -> None:
-        seen.append((stage.slow.state, stage.slow.trouble))
+        seen.append((stage.slow.status.state, stage.slow.status.trouble))
         await wait(at_most_s)
 
     async def noted(plan: RunPlan) -> object:

@@ -10,8 +10,7 @@ from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.errors import MissingPackageError
 from metaclaw.store import BatchState
 from metaclaw.training.journal import DriftError
-from metaclaw.training.loop import LoopThresholds
-from metaclaw.training.training_turns import LeastTurns
+from metaclaw.training.training_turns import LeastTurns, LoopThresholds
 from tests.training.stage import STARS, Stage
 
 pytestmark = pytest.mark.anyio
@@ -117,8 +116,8 @@ async def test_a_missing_package_spends_no_turn_and_says_what_to_install(tmp_pat
     batch = stage.batches.open_batch_now()
     assert batch is not None
     assert (batch.number, batch.state) == (1, BatchState.OPEN)
-    assert "pip install 'metaclaw-proxy[transformers]'" in str(stage.slow.trouble)
+    assert "pip install 'metaclaw-proxy[transformers]'" in str(stage.slow.status.trouble)
     stage.backend.before = lambda: None
     assert await stage.slow.once(LeastTurns(8))
-    assert str(stage.slow.trouble) == "None"
+    assert str(stage.slow.status.trouble) == "None"
     assert [version.batch for version in stage.policies.versions()] == [1]

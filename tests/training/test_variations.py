@@ -3,7 +3,7 @@
 import random
 import re
 
-from metaclaw.training.extra_prompts import VariationKind, vary
+from metaclaw.training.variations import VariationKind, vary
 
 NAMES = (
     "Anna",

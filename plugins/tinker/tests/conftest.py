@@ -20,25 +20,34 @@ __all__ = ["tiny_folder", "tiny_model"]
 Make = Callable[[], TrainingBackend]
 
 
+def speaks_protobuf() -> bool:
+    """Whether the SDK is newer than SkyRL 0.3.0 understands."""
+    major, minor = importlib.metadata.version("tinker").split(".")[:2]
+    return (int(major), int(minor)) >= (0, 25)
+
+
+def release() -> str:
+    """The newest server that the SDK can be tested with, of those that are installed."""
+    return "server-new" if speaks_protobuf() and skyrl.is_installed("server-new") else "server"
+
+
+def relay_to(server: skyrl.SkyRL, port: int = 0) -> Relay:
+    return Relay(server.url, port, translates=server.release == "server").start()
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[skyrl.SkyRL]:
-    if not skyrl.is_installed():
+    if not skyrl.is_installed(release()):
         pytest.skip(skyrl.MISSING)
-    with skyrl.serve(tmp_path_factory.mktemp("skyrl")) as running:
+    with skyrl.serve(tmp_path_factory.mktemp("skyrl"), release=release()) as running:
         yield running
 
 
 @pytest.fixture
 def relay(server: skyrl.SkyRL) -> Iterator[Relay]:
-    running = Relay(server.url).start()
+    running = relay_to(server)
     yield running
     running.cut()
-
-
-def speaks_protobuf() -> bool:
-    """Whether the SDK is newer than the server understands."""
-    major, minor = importlib.metadata.version("tinker").split(".")[:2]
-    return (int(major), int(minor)) >= (0, 25)
 
 
 def tinker_backend(

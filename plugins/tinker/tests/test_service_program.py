@@ -16,11 +16,10 @@ import pytest
 from metaclaw.domain.chat import SampledTokens
 from metaclaw.domain.ids import TurnId
 from metaclaw.store import LedgerReader, SqlPolicies, connect
-from plugins.tinker.tests.conftest import speaks_protobuf, tinker_backend
+from plugins.tinker.tests.conftest import relay_to, release, speaks_protobuf, tinker_backend
 from tests.support import skyrl, tiny
 from tests.support.program import Program
 from tests.support.provider import Provider
-from tests.support.relay import Relay
 from tests.support.story import (
     ANIMALS,
     NOBODY_WRITES,
@@ -75,7 +74,7 @@ class Service:
 
     def __init__(self, server: skyrl.SkyRL) -> None:
         self._server = server
-        self._relay = Relay(server.url).start() if speaks_protobuf() else None
+        self._relay = relay_to(server) if speaks_protobuf() else None
         self.url = server.url if self._relay is None else self._relay.url
         self.model = server.model
 
@@ -86,7 +85,7 @@ class Service:
     def start(self) -> None:
         self._server.start()
         if self._relay is not None:
-            self._relay = Relay(self._server.url, int(self.url.rsplit(":", 1)[1])).start()
+            self._relay = relay_to(self._server, int(self.url.rsplit(":", 1)[1]))
 
     def leave(self) -> None:
         if self._relay is not None:
@@ -95,10 +94,11 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    if not skyrl.is_installed():
+    if not skyrl.is_installed(release()):
         pytest.skip(skyrl.MISSING)
     folder = tmp_path_factory.mktemp("service")
-    with skyrl.serve(folder, tiny.make_speaking_model(folder / "miniature")) as server:
+    model = tiny.make_speaking_model(folder / "miniature")
+    with skyrl.serve(folder, model, release()) as server:
         running = Service(server)
         yield running
         running.leave()

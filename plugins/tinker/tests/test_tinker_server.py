@@ -16,7 +16,7 @@ from metaclaw.training.backends.remote import RemoteBackend
 from metaclaw.training.backends.sdk import Waits
 from metaclaw.training.hosts.service_host import ServiceHost
 from metaclaw.training.hosts.token_model import TokenModel
-from plugins.tinker.tests.conftest import tinker_backend
+from plugins.tinker.tests.conftest import relay_to, tinker_backend
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, datum, draw_one, step, total
 from tests.support.relay import Relay
 from tests.support.skyrl import SkyRL
@@ -82,7 +82,7 @@ async def test_places_on_the_server_are_given_back(
 async def test_a_server_that_goes_away_in_the_middle_is_noticed_and_the_run_goes_on_when_it_is_back(
     server: SkyRL, tmp_path: Path
 ) -> None:
-    first = Relay(server.url).start()
+    first = relay_to(server)
     waits = Waits(connect_s=5.0, create_s=60.0, sample_s=30.0, train_s=30.0)
     backend = make(server.model, first.url, waits)
     await backend.open(plan(tmp_path))
@@ -98,7 +98,7 @@ async def test_a_server_that_goes_away_in_the_middle_is_noticed_and_the_run_goes
     with pytest.raises(TrainingError):
         await backend.open(plan(tmp_path))
     await backend.aclose()
-    second = Relay(server.url).start()
+    second = relay_to(server)
     other = make(server.model, second.url)
     assert (await other.open(plan(tmp_path))).steps == 1
     assert await total(other, rollout) == pytest.approx(then, abs=2e-3)

@@ -154,7 +154,7 @@ def report_view(report: GateReport | None) -> dict[str, Any] | None:
         return None
     pairs = report.held_out
     return {
-        **picked(report, "reasons", "kl", "judge", "drawn_by"),
+        **picked(report, "reasons", "kl", "judge", "left_recording", "drawn_by"),
         "passed": report.is_passed,
         "habits": [asdict(habit) for habit in report.habits],
         "held_out": None if pairs is None else asdict(pairs),

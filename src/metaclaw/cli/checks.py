@@ -116,6 +116,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
     yield check_retrieval(config)
     yield from check_providers(config, timeout_s)
     yield from check_requests(home)
+    yield from check_calendars(home, config)
     yield from check_signals(home, config)
     yield from check_clock(home)
 
@@ -331,10 +332,22 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
             yield _warn("models", what, one["do"])
 
 
+def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
+    """Check that each calendar can be read. Without it, training relies on other signals."""
+    if config.schedule.calendars:
+        from metaclaw.schedule import read_calendars
+
+        for name, trouble in read_calendars(config, home):
+            if trouble is None:
+                yield _ok(name, "it can be read")
+            else:
+                yield _warn(
+                    name, trouble, "correct it in schedule.calendars; until then it is ignored"
+                )
+
+
 def check_signals(home: Path, config: Config) -> Iterator[DoctorFinding]:
-    """Report what shows the running proxy whether the user is present. A signal that cannot be read
-    is ignored.
-    """
+    """Report how the running proxy notices that the user is present: keyboard, mouse, sleep hours."""
     if config.mode != "auto" or find(home) is None:
         return
     try:
@@ -342,9 +355,7 @@ def check_signals(home: Path, config: Config) -> Iterator[DoctorFinding]:
     except MetaClawError:
         return  # `check_requests` reports it
     for one in signals:
-        if one["trouble"]:
-            yield _warn(one["name"], one["why"], "correct it in [schedule]")
-        else:
+        if not one["name"].startswith("calendar "):
             yield _ok(one["name"], one["why"])
 
 

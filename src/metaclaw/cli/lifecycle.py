@@ -233,9 +233,11 @@ def settings_of_model(
     def show(name: str, done: int, size: int) -> None:
         show_progress(f"{name}, {done // 1_000_000} of {size // 1_000_000} MB")
 
+    policy = load(home, sets=overrides).policy
+    if policy is not None and policy.backend != "embedded":
+        return [f"policy.base_model={model}"]
     own = home / "models" / model
     path = own if own.exists() else import_model(home / "models", model, None, show)
-    policy = load(home, sets=overrides).policy
     settings = [f"policy.base_model={path}"]
     if policy is None and mode is None:
         settings.append("policy.mode=skills_only")

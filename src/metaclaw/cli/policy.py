@@ -1,9 +1,11 @@
 """`metaclaw policy`: list versions of the weights, train, promote and roll back. `metaclaw
 windows`: when weights may be trained."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,6 +29,9 @@ from metaclaw.cli.output import (
 )
 from metaclaw.domain.status import RUN_STATES
 from metaclaw.errors import MetaClawError
+
+if TYPE_CHECKING:
+    from metaclaw.config import SleepRange
 
 _VERSION = click.IntRange(0, 2**31 - 1)
 _MOST_WHY = 120
@@ -67,6 +72,88 @@ def list_(home: Path, limit: int) -> CommandOutput:
     ]
     headers = ("VERSION", "STATE", "FROM", "STEPS", "GENERATION", "MADE", "WHY")
     return CommandOutput(found, table(headers, rows))
+
+
+@policy.command()
+@answers
+def plan(home: Path) -> CommandOutput:
+    """Measure on this machine what the model needs and how fast it learns, before anything is
+    trained: memory, tokens per second, seconds per step, steps per night.
+    """
+    from metaclaw.config import PolicyConfig, load
+    from metaclaw.engine import EmbeddedTrainer, locate_model
+
+    config = load(home)
+    settings = config.policy or PolicyConfig()
+    if settings.backend != "embedded":
+        raise MetaClawError(f"the model is trained by {settings.backend}, not on this machine")
+    threads, slots = config.engine.threads or None, config.engine.max_batch
+    place = locate_model(home / "models", settings.base_model)
+
+    async def measure() -> Facts:
+        trainer = EmbeddedTrainer(
+            place.folder,
+            home / "policies",
+            convert=place.convert,
+            threads=threads,
+            device=settings.device,
+        )
+        try:
+            found = await trainer.plan(settings.device, settings.lora_rank, slots)
+        finally:
+            await trainer.aclose()
+        return {name: getattr(found, name) for name in found.__struct_fields__}
+
+    found = asyncio.run(measure())
+    has_own_processor = found["device"] != "cpu"
+    prompts = settings.prompts_of_a_step(has_own_processor)
+    answers_each = settings.answers_to_a_prompt(has_own_processor)
+    tokens = prompts * answers_each * settings.max_new_tokens
+    # An answer that ends early makes the step shorter.
+    step_s = (
+        tokens / found["drawn_per_s"] + tokens / found["learned_per_s"]
+        if found["drawn_per_s"]
+        else None
+    )
+    night_h = max(map(_hours, config.schedule.sleep_ranges), default=8.0)
+    facts = {
+        "model": place.folder.name,
+        **found,
+        "step_s": step_s,
+        "step_tokens": tokens,
+        "night_hours": night_h,
+        "steps_a_night": None if step_s is None else int(3600 * night_h / step_s),
+    }
+    size = f"{prompts} prompts × {answers_each} answers × up to {settings.max_new_tokens} tokens"
+    return CommandOutput(facts, _plan_lines(facts, size))
+
+
+def _hours(sleep: "SleepRange") -> float:
+    begins, ends = (60 * moment.hour + moment.minute for moment in (sleep.begins, sleep.ends))
+    return ((ends - begins) % 1440 or 1440) / 60
+
+
+def _plan_lines(facts: Facts, size: str) -> Iterator[str]:
+    def memory(name: str) -> str:
+        return f"{facts[name] / 1e9:.1f} GB"
+
+    rows = [
+        ("model", f"{facts['model']}, {facts['parameters'] / 1e9:.2f} billion parameters"),
+        ("device", f"{facts['device']}, {memory('free_bytes')} of memory free"),
+        ("memory to serve", memory("serving_bytes")),
+        ("memory to train", f"at least {memory('training_bytes')}"),
+    ]
+    if facts["step_s"] is None:
+        yield from fact_lines(rows)
+        yield "The memory is too small to train this model here: choose a smaller one."
+        return
+    rows += [
+        ("draws", f"{facts['drawn_per_s']:,.0f} tokens/s"),
+        ("learns", f"{facts['learned_per_s']:,.0f} tokens/s"),
+        ("a step", f"at most {facts['step_s']:.1f} s ({size})"),
+        ("a night", f"{facts['steps_a_night']:,} steps in {facts['night_hours']:g} hours"),
+    ]
+    yield from fact_lines(rows)
 
 
 @policy.command()
@@ -139,6 +226,8 @@ def _proof(report: Facts) -> Iterator[tuple[str, object]]:
             f"without it in the prompt, {habit['rule']} is broken by {habit['after']:.0f} of 100 answers, before by"
             f" {habit['before']:.0f}",
         )
+    if report["left_recording"] is not None:
+        yield "tasks", f"{report['left_recording']:.0%} of answers left the recorded tool calls"
     if report["kl"] is not None:
         yield "distance", f"{report['kl']:.4g} nats a token from the untrained model"
     if report["judge"] is not None:

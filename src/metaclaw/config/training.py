@@ -89,7 +89,10 @@ class PolicyConfig(Section):
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto",
-        description="Where the embedded backend computes; `auto` takes a CUDA GPU if there is one.",
+        description=(
+            "Where the embedded model serves and is trained; `auto` takes a CUDA GPU if there is"
+            " one."
+        ),
     )
     lora_rank: int = Field(default=16, ge=1, le=512, description="Rank of the trained adapter.")
     learning_rate: float = Field(

@@ -65,7 +65,8 @@ class Habit:
 class GateReport:
     """Why a candidate may serve, or may not. `golden_serving` and `golden_candidate` are the shares
     of the golden set that each answers correctly. `lost_abilities` says that the golden set is the
-    only reason against the candidate; `habits` tells of rules that were taken out of the prompt.
+    only reason against the candidate; `habits` tells of rules that were taken out of the
+    prompt, `left_recording` is the share of answers with other tool calls than were recorded.
     `drawn_by` says which server drew the answers it learned from, and how far that was from the
     trainer."""
 
@@ -78,6 +79,7 @@ class GateReport:
     judge: str | None = None
     lost_abilities: bool = False
     habits: tuple[Habit, ...] = ()
+    left_recording: float | None = None
     drawn_by: str | None = None
 
 

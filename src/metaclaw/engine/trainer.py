@@ -177,6 +177,11 @@ class EmbeddedTrainer:
         """The id of the trainer process, while there is one."""
         return self._child.pid if self._child else None
 
+    async def plan(self, device: str, rank: int, slots: int) -> frames.Planned:
+        """Measure what the model needs and how fast this machine is; no run is open then."""
+        self.is_open = False
+        return await self._ask(frames.Plan(device, rank, slots), frames.Planned)
+
     async def open(self, run: RunPlan) -> RunProgress:
         """Begin this run, or continue it from the state on disk."""
         message = frames.Open(run.name, run.start, run.rank, run.seed, str(run.folder))

@@ -51,6 +51,7 @@ _OPEN_SHARE: Final = 50
 """Reading a session that goes on takes at most about a fiftieth of the time."""
 _MOST_SHOWN: Final = 3
 _MOST_WAITING: Final = 200
+_MOST_TURNS: Final = 10_000
 ASLEEP: Final = "no session needed it for 60 days"
 """Why a lesson that was not needed is retired; it comes back when its failure does."""
 

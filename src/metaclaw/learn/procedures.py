@@ -97,7 +97,8 @@ class ProcedureLoop:
         if read is None:
             return
         others = {name: one for name, one in self._known.items() if one.scope == read.scope}
-        found = procedure_in(read.runs, [one.runs for one in others.values()], _SESSIONS)
+        runs = [one.runs for one in others.values()]
+        found = await run_sync(procedure_in, read.runs, runs, _SESSIONS)
         self._known[session] = read
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
@@ -121,13 +122,15 @@ class ProcedureLoop:
         if await run_sync(self.redact, script) != script:
             return
         taught = await run_sync(free_turns, self.reader, sessions)
+        if taught is None:
+            return
         generation = self.library.view.generation
         attempt = (
             await claim_turns(self.candidates, LESSON_ATTEMPT, generation, taught)
             if taught
             else None
         )
-        if taught is None or (taught and attempt is None):
+        if taught and attempt is None:
             return
         support = tuple(self._known[name].turn for name in sessions)
         await self.admission.ask(self._proposal(procedure, scope, support), _reason(procedure))

@@ -27,10 +27,10 @@ _MOST_COMMANDS: Final = 12
 _LEAST_TELLING: Final = 2
 _MOST_ARGUMENTS: Final = 4
 _COMMAND_CHARS: Final = 300
-_RUNS_READ: Final = 40
+_MOST_READ: Final = 100
 _WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")
 _VALUE: Final = re.compile(r"""[\w./:@+,%-]+|"[^"`$\\]*"|'[^']*'""")
-_OPTION: Final = re.compile(r"(--?[\w-]+=)(.*)", re.DOTALL)
+_OPTION: Final = re.compile(r"((?:--?)?\w[\w-]*=)(.*)", re.DOTALL)
 _OPERATOR: Final = re.compile(r"[;|&<>()]")
 _PLAIN: Final = re.compile(r"[a-z][a-z:_-]{0,30}")
 _LOOKS: Final = (CommandUse.LOOK, CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.ASK)
@@ -95,13 +95,17 @@ def runs_of(messages: Sequence[Message]) -> list[tuple[Command, ...]]:
                 calls[bare_call_id(part.id)] = part
             elif isinstance(part, ToolResult) and (call := calls.get(bare_call_id(part.call_id))):
                 for command in _commands_that_worked(call, part):
-                    is_borrowed = len(command) > 1 and " ".join(command) in shown
-                    if command and not is_borrowed:
+                    if command and not _is_borrowed(command, shown):
                         runs[-1].append(command)
                     else:
                         runs.append([])
                 shown += f"\n{text_of(part.parts)}"
-    return [tuple(run) for run in runs if len(run) >= LEAST_COMMANDS][-_RUNS_READ:]
+    left, found = _MOST_READ, list[tuple[Command, ...]]()
+    for run in reversed(runs):  # of a very long session the end
+        if len(kept := run[max(0, len(run) - left) :]) >= LEAST_COMMANDS:
+            found.append(tuple(kept))
+            left -= len(kept)
+    return found
 
 
 def procedure_in(
@@ -120,11 +124,17 @@ def procedure_in(
         same = places.get(shapes, {})
         if len(same) < least - 1:
             continue
-        chosen = list(same)[: least - 1]
+        chosen = list(same)[1 - least :]  # the newest
         made = _procedure([window, *(same[number] for number in chosen)])
         if made is not None:
             return made, tuple(chosen)
     return None
+
+
+def _is_borrowed(command: Command, shown: str) -> bool:
+    """Whether outputs had spelled out a command, or an address in it."""
+    is_spelled = len(command) > 1 and " ".join(command) in shown
+    return is_spelled or any("://" in word and word.strip("\"'") in shown for word in command)
 
 
 def _commands_that_worked(call: ToolCall, result: ToolResult) -> Iterator[Command]:
@@ -142,15 +152,20 @@ def _commands_that_worked(call: ToolCall, result: ToolResult) -> Iterator[Comman
         yield ()
         return
     for command in _split(_WORD.findall(text)):
-        if not _only_looks(command):
+        if not command or not _only_looks(command):
             yield command
 
 
 def _split(words: Sequence[str]) -> Iterator[Command]:
-    """The parts of `a && b && c`; anything more is one command."""
+    """The parts of `a && b && c`; anything more is one command. A `cd` alone ends a sequence: in some
+    clients it holds for the next calls, in others it does not.
+    """
     rest = [word for word in words if word != "&&"]
-    if words[:1] == ["cd"] or any(map(_is_operator, rest)):
-        yield (*words,) if words[:1] != ["cd"] else ("(", *words, ")")
+    if words[:1] == ["cd"]:
+        yield ("(", *words, ")") if len(rest) < len(words) else ()
+        return
+    if any(map(_is_operator, rest)):
+        yield tuple(words)
         return
     part: list[str] = []
     for word in (*words, "&&"):
@@ -193,7 +208,8 @@ def _shape(command: Command) -> Command:
 def _argument_shape(word: str) -> str:
     if not _is_value(word):
         return word
-    return _OPTION.sub(r"\1", word) if "=" in word else ""
+    option = _OPTION.fullmatch(word)
+    return option[1] if option else ""
 
 
 def _is_value(word: str) -> bool:

@@ -38,7 +38,7 @@ from metaclaw.proxy.response import (
     each,
     provider_deltas,
 )
-from metaclaw.proxy.skill_tool import tool_items
+from metaclaw.proxy.skill_tool import NO_TOOLS, tool_items
 from metaclaw.upstream import (
     AssumedWires,
     Destination,
@@ -194,7 +194,7 @@ class Opener:
             return GeneratedAnswer(_session_end(builder.incoming.model), _understood(builder))
         incoming = builder.incoming
         chosen = self._providers.for_caller(incoming.wire, incoming.model, incoming.headers)
-        ask = self._ask if builder.skill_tools is None else self._ask_with_tools
+        ask = self._ask_with_tools if builder.skill_tools.names else self._ask
         candidate, opened = await open_first(chosen, partial(ask, builder), self.health)
         builder.provider, builder.model = candidate.name, candidate.model
         if moves_on(opened.status):
@@ -229,12 +229,12 @@ class Opener:
         body = await gather_body(opened.reply, candidate.name)
         read = ReadReply(opened.status, opened.reply.headers, body)
         refused = msgspec.structs.replace(opened, reply=read)
-        if tools is None or not any(word in body.lower() for word in (b"tool", b"function")):
+        if not any(word in body.lower() for word in (b"tool", b"function")):
             return refused
         items = tool_items(builder.incoming.wire, tools.names)
         splices = builder.splices
         builder.splices = tuple(one for one in splices if not one.inserted.endswith(items))
-        builder.skill_tools = None
+        builder.skill_tools = NO_TOOLS
         again = await self._ask(builder, candidate)
         if again.status < 400:
             log.warning("skill_tool_refused provider=%s status=%d", candidate.name, read.status)

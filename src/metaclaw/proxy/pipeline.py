@@ -156,7 +156,7 @@ class Pipeline:
         opened = await self.opener.open(builder)
         health = self.opener.health
         try:
-            if builder.held or builder.skill_tools is not None:
+            if builder.held or builder.skill_tools.names:
                 tail = await Hold(builder, client, self.opener, self.enforcer.judge).answer(opened)
             else:
                 tail = await send(builder, opened, client)

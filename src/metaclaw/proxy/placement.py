@@ -52,6 +52,7 @@ from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Due, NoReminders, Reminders
 from metaclaw.proxy.skill_tool import (
     FIND_TOOL,
+    NO_TOOLS,
     SKILL_TOOL,
     SkillTools,
     may_offer,
@@ -97,7 +98,7 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     placements: tuple[Placement, ...]
     splices: tuple[Splice, ...]
     listed: tuple[SkillName, ...] = ()
-    tools: SkillTools | None = None
+    tools: SkillTools = NO_TOOLS
     """The tools of ours in the request."""
 
 
@@ -209,7 +210,7 @@ class Placer:
         if self.reminders.broken:
             due = self.reminders.due(incoming, _names_in(standing))
         tail = render_reminder(due.placed) if due.placed else ""
-        tools = self._tools(incoming, origin, view, adopted) if extras else None
+        tools = self._tools(incoming, origin, view, adopted) if extras else NO_TOOLS
         spliced = placement_splices(
             incoming.wire,
             incoming.body,
@@ -217,10 +218,10 @@ class Placer:
             wanted,
             origin.anchors,
             tail,
-            b"" if tools is None else tool_items(incoming.wire, tools.names),
+            tool_items(incoming.wire, tools.names),
         )
         if spliced.refused is not None:
-            tools = None
+            tools = NO_TOOLS
             log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
         placed = spliced.placed
         if extras:
@@ -360,10 +361,10 @@ class Placer:
 
     def _tools(
         self, incoming: Incoming, origin: Origin, view: LibraryView, adopted: _Adopted
-    ) -> SkillTools | None:
-        """The tools of ours in this request; None if it cannot have the session's."""
+    ) -> SkillTools:
+        """The tools of ours in this request, if it can have the session's."""
         if not adopted.tools or not self._may_offer(incoming):
-            return None
+            return NO_TOOLS
         today, scope = self.today(), origin.scope
 
         def read(name: str) -> Skill | None:

@@ -48,7 +48,7 @@ from metaclaw.proxy.answer_record import (
 )
 from metaclaw.proxy.enforcement.held_rules import HeldRule
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
-from metaclaw.proxy.skill_tool import SkillTools
+from metaclaw.proxy.skill_tool import NO_TOOLS, SkillTools
 from metaclaw.upstream import pour
 from metaclaw.wires import (
     Facts,
@@ -113,7 +113,7 @@ class TurnBuilder:
         splices: tuple[Splice, ...],
         listed_skills: tuple[SkillName, ...] = (),
         *,
-        skill_tools: SkillTools | None = None,
+        skill_tools: SkillTools = NO_TOOLS,
         budget: RecordBudget | None = None,
     ) -> None:
         """`skill_tools` are tools of ours in the request."""

@@ -58,10 +58,6 @@ class SkillTools(NamedTuple):
     read: Callable[[str], Skill | None]
     find: Callable[[str], Sequence[Skill]]
 
-    def is_own(self, name: str) -> bool:
-        """Whether a call of this name is one of ours."""
-        return name in self.names
-
     def answer(self, call: HeldCall) -> tuple[str, Skill | None]:
         """The result of a call of ours, and the skill that it holds in full."""
         given = read_json(call.arguments)
@@ -77,6 +73,10 @@ class SkillTools(NamedTuple):
         is_miss = call.name == SKILL_TOOL
         head = "There is no procedure of this name. Near it:" if is_miss else "Procedures:"
         return "\n".join((head, *map(listed_line, found))), None
+
+
+NO_TOOLS: Final = SkillTools((), lambda name: None, lambda query: ())
+"""For requests without tools of ours."""
 
 
 def may_offer(wire: Wire, fields: Mapping[str, Json]) -> bool:

@@ -2,7 +2,7 @@
 Plugins read kinds of calendars, and report keyboard and mouse of a desktop.
 """
 
-from metaclaw.schedule.assembly import build_windows, connect_calendar
+from metaclaw.schedule.assembly import build_windows, connect_calendar, read_calendars
 from metaclaw.schedule.calendar_plugins import (
     MOST_BYTES,
     CalendarError,

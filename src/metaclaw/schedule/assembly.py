@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol, cast
 
+import anyio
+
 from metaclaw.config import CalendarConfig, Config, ScheduleConfig
 from metaclaw.errors import ConfigError
 from metaclaw.hooks import PRESENCE, PluginError, installed_names, load_plugin
@@ -124,6 +126,20 @@ def build_calendars(
         )
         for number, one in enumerate(schedule.calendars, 1)
     ]
+
+
+def read_calendars(config: Config, home: Path) -> list[tuple[str, str | None]]:
+    """Read every calendar once: its name, and its error or None. Blocks."""
+    calendars = build_calendars(config.schedule, home / _FOLDER, SystemClock().now)
+
+    async def look() -> None:
+        async with anyio.create_task_group() as group:
+            for one in calendars:
+                group.start_soon(one.look)
+
+    anyio.run(look)
+    readings = [(one.name, one.read(SystemClock().now())) for one in calendars]
+    return [(name, reading.why if reading.is_trouble else None) for name, reading in readings]
 
 
 def connect_calendar(

@@ -22,6 +22,7 @@ from metaclaw.domain.chat import (
     strict_schema,
     text_of,
 )
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Lesson, Skill, SkillState
 from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
@@ -245,9 +246,34 @@ def answer_fault(written: list[WrittenSkill] | str) -> str | None:
     """Why nothing in an answer can be used; None if something can, or if it is an empty list."""
     if isinstance(written, str):
         return written
-    if written and not any(one.name and one.trigger and one.body for one in written):
+    if written and not any(
+        one.name and one.trigger and (one.body or one.lesson) for one in written
+    ):
         return "no skill in the answer has a name, a trigger and a body"
     return None
+
+
+def new_lesson(
+    name: SkillName,
+    trigger: str,
+    line: str,
+    scope: str,
+    workspace: str | None,
+    signatures: tuple[str, ...] = (),
+) -> Lesson:
+    """A lesson for one person in one project, as it is proposed."""
+    return Lesson(
+        name,
+        trigger,
+        " ".join(line.split()),
+        "lesson",
+        scope,
+        SkillState.DRAFT,
+        Authorship.EVOLVER,
+        applies_always=True,
+        workspace=workspace,
+        signatures=signatures,
+    )
 
 
 def _entries(document: object) -> list[dict[str, object]] | None:
@@ -283,7 +309,7 @@ def _written(entry: dict[str, object]) -> WrittenSkill:
         check=text("check"),
         replaces=text("replaces"),
         examples=_requests(entry.get("examples")),
-        lesson=text("text") if entry.get("kind") == "lesson" else None,
+        lesson=text("text") if entry.get("kind") == "lesson" or not text("body") else None,
     )
 
 
@@ -409,18 +435,9 @@ class Evolver:
 
     def _lesson(self, kind: FailureGroup, written: WrittenSkill, line: str) -> Proposal:
         """One line for the project in which the person spoke."""
-        scope = kind.failures[-1].step.scope
-        lesson = Lesson(
-            free_name(written.name, self.is_taken),
-            written.trigger,
-            " ".join(line.split()),
-            "lesson",
-            kind.scope,
-            SkillState.DRAFT,
-            Authorship.EVOLVER,
-            applies_always=True,
-            workspace=scope.workspace,
-        )
+        workspace = kind.failures[-1].step.scope.workspace
+        name = free_name(written.name, self.is_taken)
+        lesson = new_lesson(name, written.trigger, line, kind.scope, workspace)
         return Proposal(lesson, Change.NEW, (), kind.turns, kind.cause, self.model.name)
 
     def _as_refused(self, kind: FailureGroup, written: WrittenSkill) -> Proposal:
@@ -437,7 +454,7 @@ class Evolver:
         return Proposal(skill, Change.NEW, (), kind.turns, kind.cause, self.model.name)
 
     def _refuse_faults(self, kind: FailureGroup, written: WrittenSkill) -> None:
-        if not written.name or not written.trigger or not written.body:
+        if not (written.name and written.trigger and (written.body or written.lesson)):
             raise SkillError("name, trigger or body is missing")
         if len(written.trigger) > MAX_TRIGGER_CHARS:
             raise SkillError(
@@ -455,6 +472,7 @@ class Evolver:
                 name,
                 written.trigger,
                 written.body,
+                written.lesson or "",
                 written.category or "",
                 written.check or "",
                 *written.examples,

@@ -4,7 +4,7 @@ The model is shown the calls, the masked error line and what worked instead, nev
 tool itself: what an output tells its reader to do must not become a lesson."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,12 +21,12 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.skill import Authorship, Lesson, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.ports import Model, Purpose
+from metaclaw.skills.evolver import new_lesson, read_skills
 from metaclaw.skills.rules import free_name
 from metaclaw.skills.scopes import scope_of_lesson
-from metaclaw.text import answer_documents, cut_middle
+from metaclaw.text import cut_middle
 
 log = logging.getLogger(__name__)
 
@@ -88,23 +88,16 @@ class LessonWriter:
     async def write(self, case: LessonCase) -> Proposal | None:
         """The lesson, or None where the model has none. Raises UpstreamError."""
         completion = await self.model.ask(_request(case, self.redact), Purpose.EVOLVE)
-        found = _read(text_of(completion.parts))
-        self.answered(self.model.name, None if found is not None else "it holds no list of lessons")
-        written = next((one for one in found or () if one["text"] and one["trigger"]), None)
-        if written is None or self.redact(written["text"]) != written["text"]:
+        found = read_skills(text_of(completion.parts))
+        self.answered(self.model.name, found if isinstance(found, str) else None)
+        listed = () if isinstance(found, str) else found
+        written = next((one for one in listed if one.lesson and one.trigger), None)
+        if written is None or not written.lesson or self.redact(written.lesson) != written.lesson:
             return None
-        name = free_name(written["name"][:_MAX_NAME_CHARS] or written["text"], self.is_taken)
-        lesson = Lesson(
-            name=name,
-            trigger=written["trigger"],
-            body=written["text"],
-            category="lesson",
-            scope=scope_of_lesson(case.scope),
-            state=SkillState.DRAFT,
-            author=Authorship.EVOLVER,
-            applies_always=True,
-            workspace=case.scope.workspace,
-            signatures=case.signatures,
+        name = free_name(written.name[:_MAX_NAME_CHARS] or written.lesson, self.is_taken)
+        scope, workspace = scope_of_lesson(case.scope), case.scope.workspace
+        lesson = new_lesson(
+            name, written.trigger, written.lesson, scope, workspace, case.signatures
         )
         kind = case.signatures[0]
         return Proposal(lesson, Change.NEW, (), case.support, kind, self.model.name)
@@ -132,18 +125,3 @@ def _record(number: int, shown: Occurrence) -> str:
 
 def _call(call: ToolCall) -> str:
     return f"{call.name} {cut_middle(call.arguments, _CALL_CHARS)}"
-
-
-def _read(text: str) -> list[dict[str, str]] | None:
-    """The lessons of an answer; None if it has no list of them."""
-    for document in answer_documents(text, 50):
-        listed = document.get("skills") if isinstance(document, dict) else None
-        if isinstance(listed, list):
-            return [_fields(one) for one in listed if isinstance(one, dict)]
-    return None
-
-
-def _fields(one: Mapping[str, object]) -> dict[str, str]:
-    """The texts of a lesson."""
-    said = {key: one.get(key) for key in _FIELDS}
-    return {key: value.strip() if isinstance(value, str) else "" for key, value in said.items()}

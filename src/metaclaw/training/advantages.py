@@ -33,8 +33,6 @@ class Skip(StrEnum):
     UNSCORED = "could not be scored"
     ALONE = "nothing to compare it with"
     FLAT = "all rewards were alike"
-    CUT = "the room ran out before its end"
-    NOT_GOOD = "not good enough to imitate"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,26 +27,37 @@ from metaclaw.learn import Learning, Supervisor, TokenRoom
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import CORRECTION_READ, Budgets, SkillLibrary
 from metaclaw.store import Database, SqlBatches, SqlCompliance, SqlPolicies, SqlTeams
-from metaclaw.training.absorption import AbsorptionTest, SkillPrompts
+from metaclaw.training.absorption import AbsorptionLook, AbsorptionTest, SkillPrompts
 from metaclaw.training.checkpoints import split_golden
 from metaclaw.training.curriculum import is_held_out
-from metaclaw.training.derived_prompts import Examples, HintPrompts, Variations
-from metaclaw.training.extra_prompts import RehearsalSize
+from metaclaw.training.examples import Examples
 from metaclaw.training.gate import GateThresholds
 from metaclaw.training.golden import GoldenItem, GoldenThresholds, golden_items
 from metaclaw.training.habits import HabitTest
+from metaclaw.training.hints import HintPrompts
 from metaclaw.training.hosts.run_sampler import RolloutServer
-from metaclaw.training.live import LiveThresholds
-from metaclaw.training.loop import LoopThresholds, SlowLoop, Starvation
+from metaclaw.training.loop import SlowLoop
 from metaclaw.training.progress import Phase
 from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
 from metaclaw.training.recipe import JudgingBudget, Recipe
+from metaclaw.training.recorded_tasks import RecordedTasks
 from metaclaw.training.references import Correction, References, correction_of
+from metaclaw.training.rehearsal import RehearsalSize
 from metaclaw.training.replay import UnplayableError, sent_request
 from metaclaw.training.rewards import Rewards
+from metaclaw.training.rollback import LiveThresholds, VersionWatch
 from metaclaw.training.serving_versions import BY_A_PERSON, Versions
-from metaclaw.training.training_turns import NOTHING_SCORES, Clocks, QueryTurns
-from metaclaw.training.version_watch import VersionWatch
+from metaclaw.training.setbacks import Setbacks, Starvation
+from metaclaw.training.status import LoopStatus
+from metaclaw.training.trainer import BatchTrainer
+from metaclaw.training.training_turns import (
+    NOTHING_SCORES,
+    Clocks,
+    LoopThresholds,
+    QueryTurns,
+)
+from metaclaw.training.trial import CandidateTrial
+from metaclaw.training.variations import Variations
 from metaclaw.upstream import PolicySlot
 
 log = logging.getLogger(__name__)
@@ -153,6 +164,11 @@ class SlowLearning:
         self._known = self._references()
         self._reference = self._known.of
         self.rewards = self._make_rewards()
+        self._tasks = RecordedTasks(
+            recorded=learning.recorded,
+            verdict=learning.verdicts.verdict_of,
+            may_lead=self._may_lead,
+        )
         self.turns = self._make_turns()
         self.versions = Versions(
             policies=self.policies,
@@ -182,6 +198,17 @@ class SlowLearning:
             matches=learning.situations.match,
         )
 
+    def _leads_to(self, step: Step) -> list[Step]:
+        """The steps that went on with the results of a step's calls. Blocks."""
+        return self._tasks.steps(step.turn)[1:] if step.calls and step.after else []
+
+    def _may_lead(self, turn: TurnId) -> bool:
+        return not (self._is_support(turn) or is_held_out(turn, self._policy.held_out_share))
+
+    def _is_support(self, turn: TurnId) -> bool:
+        role = self._learning.reader.role_of(turn)
+        return role is not None and role.kind is RoleKind.SUPPORT
+
     def _make_turns(self) -> QueryTurns:
         hints = HintPrompts(skill=self._skill, reference=self._reference, tokeniser=self._tokeniser)
         return QueryTurns(
@@ -193,7 +220,8 @@ class SlowLearning:
             held_out_share=self._policy.held_out_share,
             clocks=lambda: Clocks(self._library.view.generation, self._slot.serving.version),
             hint=hints.of if self.settings.recipe.hindsight else lambda turn, step: None,
-            can_score=self.rewards.can_score,
+            can_score=lambda step: any(map(self.rewards.can_score, [step, *self._leads_to(step)])),
+            with_task=self._tasks.complete,
             references=lambda: self._known.count,
         )
 
@@ -218,21 +246,25 @@ class SlowLearning:
         )
         budgets = Budgets.configured(self._config.skills)
         prompts = SkillPrompts(learning.reader, self._tokeniser, learning.generations.at, budgets)
-        absorption, habits = (
-            test(
-                backend=self._backend,
-                rewards=self.rewards,
-                prompts=prompts,
-                windows=self._windows,
-                max_tokens=recipe.max_tokens,
-                temperature=recipe.temperature,
-            )
-            for test in (
-                AbsorptionTest,
-                partial(HabitTest, rules=lambda: self._library.view.skills),
-            )
+        absorption = AbsorptionTest(
+            backend=self._backend,
+            rewards=self.rewards,
+            prompts=prompts,
+            windows=self._windows,
+            max_tokens=recipe.max_tokens,
+            temperature=recipe.temperature,
         )
-        return SlowLoop(
+        habits = HabitTest(
+            backend=self._backend,
+            rewards=self.rewards,
+            prompts=prompts,
+            windows=self._windows,
+            rules=lambda: self._library.view.skills,
+            max_tokens=recipe.max_tokens,
+            temperature=recipe.temperature,
+        )
+        judging, status = JudgingBudget(self._judging_room, self.rewards.needs_judge), LoopStatus()
+        trainer = BatchTrainer(
             turns=self.turns,
             batches=self.batches,
             policies=self.policies,
@@ -240,13 +272,7 @@ class SlowLearning:
             backend=self._backend,
             recipe=recipe,
             rewards=self.rewards,
-            judging=JudgingBudget(self._judging_room, self.rewards.needs_judge),
-            proof=proof,
-            absorption=absorption,
-            habits=habits,
-            broken_share=self._broken_share,
-            folder=self._folder,
-            base=base,
+            judging=judging,
             examples=Examples(
                 skill=self._skill,
                 request=self._request,
@@ -257,13 +283,53 @@ class SlowLearning:
                 request=self._request, rewards=self.rewards, tokeniser=self._tokeniser
             ),
             windows=self._windows,
-            rules=LoopThresholds(policy.batch_turns, policy.batch_most),
-            judge=lambda: self._learning.models.shown(self._config.judge),
-            skills=lambda: self._library.view.skills,
-            tell=lambda text: self._learning.announce("notice", {"text": text}),
-            draw_seed=self.settings.draw_seed,
-            retry_s=self.settings.retry_s,
+            folder=self._folder,
+            base=base,
+            broken_share=self._broken_share,
+            status=status,
             server=self._server,
+        )
+        return SlowLoop(
+            turns=self.turns,
+            batches=self.batches,
+            policies=self.policies,
+            versions=self.versions,
+            windows=self._windows,
+            rules=LoopThresholds(policy.batch_turns, policy.batch_most),
+            trainer=trainer,
+            trial=CandidateTrial(
+                turns=self.turns,
+                policies=self.policies,
+                versions=self.versions,
+                backend=self._backend,
+                judging=judging,
+                proof=proof,
+                habits=habits,
+                folder=self._folder,
+                judge=lambda: self._learning.models.shown(self._config.judge),
+                status=status,
+            ),
+            absorption=AbsorptionLook(
+                turns=self.turns,
+                policies=self.policies,
+                versions=self.versions,
+                windows=self._windows,
+                judging=judging,
+                test=absorption,
+                skills=lambda: self._library.view.skills,
+                status=status,
+            ),
+            setbacks=Setbacks(
+                policies=self.policies,
+                backend=self._backend,
+                judging=judging,
+                trainer=trainer,
+                status=status,
+                tell=lambda text: self._learning.announce("notice", {"text": text}),
+                retry_s=self.settings.retry_s,
+            ),
+            status=status,
+            draw_seed=self.settings.draw_seed,
         )
 
     def begin(self, supervisor: Supervisor) -> None:
@@ -311,7 +377,7 @@ class SlowLearning:
             "continues": continues,
             "turns": turns,
             "given_back": turns - waiting.new,
-            "starving": self._starvation.warning(self.slow.state),
+            "starving": self._starvation.warning(self.slow.status.state),
             "batch_turns": self._policy.batch_turns,
             "rejections": reasons,
         }
@@ -335,14 +401,16 @@ class SlowLearning:
 
     def training(self) -> dict[str, Json]:
         """What the slow loop is doing, for people."""
-        tally, state = self.slow.tally, self.slow.state
+        tally, state = self.slow.status.tally, self.slow.status.state
         if state is LoopState.TRAINING and tally is not None and tally.phase == Phase.CHOOSE.value:
             state = LoopState.CHOOSING
         return {
             "state": state.value,
             "step": None if tally is None else tally.steps,
             "steps": None if tally is None else tally.of_steps,
-            "test": self.slow.proof.abilities.progress if state is LoopState.PROVING else None,
+            "test": self.slow.trial.proof.abilities.progress
+            if state is LoopState.PROVING
+            else None,
             "drawn": None if tally is None else tally.drawn,
             "mean_reward": None if tally is None else tally.mean_reward,
             "validated": None if tally is None else tally.validated,
@@ -357,10 +425,10 @@ class SlowLearning:
     def _paused(self) -> str | None:
         """Why training stands still, though it has something to do."""
         if (
-            self.slow.state in (LoopState.UNPAID, LoopState.MEMORY)
-            and self.slow.trouble is not None
+            self.slow.status.state in (LoopState.UNPAID, LoopState.MEMORY)
+            and self.slow.status.trouble is not None
         ):
-            return self.slow.trouble.removeprefix("waits: ")
+            return self.slow.status.trouble.removeprefix("waits: ")
         return None if self._windows.window is not None else self._windows.shut_because
 
     def _troubles(self) -> list[str]:
@@ -368,10 +436,10 @@ class SlowLearning:
         rolled back.
         """
         told = (
-            self.slow.trouble,
-            self.slow.notice,
-            None if self.slow.tally is None else self.slow.tally.notice,
-            self._starvation.warning(self.slow.state),
+            self.slow.status.trouble,
+            self.slow.status.notice,
+            None if self.slow.status.tally is None else self.slow.status.tally.notice,
+            self._starvation.warning(self.slow.status.state),
             self.watch.notice,
         )
         return [*(one for one in told if one is not None), *self.versions.troubles]
@@ -408,14 +476,10 @@ class SlowLearning:
             found = correction_of(step, (verdict.comment or "") if is_read else None)
             return None if found is None else (step, found)
 
-        def is_support(turn: TurnId) -> bool:
-            role = learning.reader.role_of(turn)
-            return role is not None and role.kind is RoleKind.SUPPORT
-
         return References(
             failures=lambda: learning.verdicts.recent(Outcome.FAIL, _MOST_CORRECTIONS),
             correction=correction,
-            is_support=is_support,
+            is_support=self._is_support,
             is_held_out=lambda turn: is_held_out(turn, share),
         )
 

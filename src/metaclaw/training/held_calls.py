@@ -11,6 +11,7 @@ one: what is a habit already is pushed no further."""
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from metaclaw.domain.chat import Part, Text, ToolCall
 from metaclaw.domain.training import Rollout
@@ -19,15 +20,19 @@ from metaclaw.ports import TrainingBackend
 from metaclaw.training.advantages import ScoredGroup
 from metaclaw.wires import said_parts
 
+_UNLIKELY: Final = -1.5
+"""Nats a token from which on a bad answer is made no less likely."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
     """An answer that was drawn when the turn was made: its tokens, and its text as the policy
-    writes it.
+    writes it. `reward` is the outcome of its task; None if its own measure scores it.
     """
 
     tokens: tuple[int, ...]
     text: str
+    reward: float | None = None
 
 
 def preference_of(turn: Turn) -> tuple[RecordedAnswer, ...]:
@@ -39,15 +44,16 @@ def preference_of(turn: Turn) -> tuple[RecordedAnswer, ...]:
         return ()
     if not any(rule.is_checked and rule.end is HoldEnd.COMPLIED for rule in held.rules):
         return ()
-    found = [_recorded(attempt) for attempt in (held.attempts[0], held.attempts[-1])]
+    found = [recorded_answer(attempt) for attempt in (held.attempts[0], held.attempts[-1])]
     return tuple(one for one in found if one is not None) if all(found) else ()
 
 
-def _recorded(attempt: Turn) -> RecordedAnswer | None:
-    if attempt.tokens is None or not attempt.tokens.sampled_ids:
+def recorded_answer(turn: Turn, reward: float | None = None) -> RecordedAnswer | None:
+    """The answer of a turn; None if its tokens were not recorded."""
+    if turn.tokens is None or not turn.tokens.sampled_ids:
         return None
-    parts = said_parts(attempt.wire, attempt.stream, attempt.exchange.said, partial=True)
-    return RecordedAnswer(attempt.tokens.sampled_ids, "".join(map(_written, parts)))
+    parts = said_parts(turn.wire, turn.stream, turn.exchange.said, partial=True)
+    return RecordedAnswer(turn.tokens.sampled_ids, "".join(map(_written, parts)), reward)
 
 
 def _written(part: Part) -> str:
@@ -68,25 +74,32 @@ def _written(part: Part) -> str:
 async def with_recorded(
     group: Sequence[Rollout],
     prompt: Sequence[int],
-    preference: Sequence[RecordedAnswer],
+    recorded: Sequence[RecordedAnswer],
     backend: TrainingBackend,
 ) -> list[Rollout]:
-    """The drawn answers, and behind them the refused and the accepted one."""
-    if not preference:
+    """The drawn answers, and behind them the recorded ones."""
+    if not recorded:
         return list(group)
-    scores = await backend.score([(prompt, one.tokens) for one in preference])
-    recorded = [
+    scores = await backend.score([(prompt, one.tokens) for one in recorded])
+    rollouts = [
         Rollout(one.tokens, tuple(min(0.0, value) for value in score), one.text, True)
-        for one, score in zip(preference, scores, strict=True)
+        for one, score in zip(recorded, scores, strict=True)
     ]
-    return [*group, *recorded]
+    return [*group, *rollouts]
 
 
 def teaches(group: ScoredGroup) -> bool:
-    """Whether the recorded answers of a group say more than the drawn ones: the accepted one earns
-    more than the refused one, and than some drawn one.
+    """Whether the recorded answers of a group say more than the drawn ones: one earns more than
+    another and than some drawn one; or a single one earns less, and is not unlikely yet.
     """
-    *drawn, refused, accepted = group.rewards_G
-    if refused is None or accepted is None or refused >= accepted:
+    drawn = [reward for _, reward in group.drawn.known]
+    rollouts, rewards = group.rollouts_G[-group.recorded :], group.rewards_G[-group.recorded :]
+    known = [reward for reward in rewards if reward is not None]
+    if len(known) < len(rewards) or not drawn:
         return False
-    return any(reward is not None and reward < accepted for reward in drawn)
+    best = max(known)
+    if len(known) > 1:
+        return min(known) < best and min(drawn) < best
+    logprobs = rollouts[0].logprobs_T
+    is_likely = sum(logprobs) > _UNLIKELY * len(logprobs)
+    return min(drawn) < best or (is_likely and max(drawn) > best)

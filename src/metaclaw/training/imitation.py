@@ -9,24 +9,20 @@ them teaches nothing, even if the reward is low. There are four remedies, each a
   worse;
 - some of the settled prompts are answered again at a higher temperature, and better answers are
   imitated;
-- answers drawn with a hint in the prompt (`with_hint`) are taught without the hint, if they are
-  whole and good;
+- answers drawn with a hint in the prompt (`hints`) are taught without the hint, if they are better;
 - demonstrations, such as the worked examples of a skill, show the form of an answer and where it
   ends. Their weight falls as rewards rise, and is zero after `_MOST_STEPS` steps: the policy would
   give memorised examples as answers to other questions.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import msgspec
 
-from metaclaw.domain.chat import ChatRequest, Message, Role, Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum
-from metaclaw.training.advantages import MAX_ADVANTAGE, ScoredGroup, Skip, TrainingData, spread
+from metaclaw.training.advantages import MAX_ADVANTAGE, ScoredGroup, spread
 from metaclaw.training.progress import key_rewards
 from metaclaw.training.records import BestAnswer, StepRecord
 
@@ -42,7 +38,6 @@ noise.
 _ENOUGH: Final = 0.3
 _MOST_STEPS: Final = 24
 _TURN: Final = TurnId("demonstration")
-_HINT = "\n\n(Keep to this: {hint}\nAnswer so, at once and without mentioning this remark.)"
 
 
 def is_flat(group: ScoredGroup) -> bool:
@@ -147,46 +142,3 @@ def demonstrate(
 def longest_demonstration(known: Sequence[Demonstration]) -> int:
     """Tokens of the longest demonstrated answer; 0 without demonstrations."""
     return max((len(demonstration.tokens) for demonstration in known), default=0)
-
-
-def with_hint(request: ChatRequest, hint: str) -> ChatRequest:
-    """The request with a hint at the end of its last user message. Raises ValueError if there is
-    none, or the hint is empty.
-    """
-    places = [at for at, message in enumerate(request.messages) if message.role is Role.USER]
-    if not places or not hint.strip():
-        raise ValueError("a hint needs a user message and a text")
-    at = places[-1]
-    message = request.messages[at]
-    hinted = replace(message, parts=(*message.parts, Text(_HINT.format(hint=hint.strip()))))
-    messages: tuple[Message, ...] = (*request.messages[:at], hinted, *request.messages[at + 1 :])
-    return replace(request, messages=messages)
-
-
-def imitate_hinted(
-    groups: Sequence[ScoredGroup], *, good: float = 0.0, weight: float = 1.0
-) -> TrainingData:
-    """Data for cross entropy from rollouts drawn *with* the hint; the prompt of each group is the
-    prompt *without* it.
-
-    Only whole rollouts with a reward above `good` become data.
-    """
-    data: list[Datum] = []
-    skipped: Counter[Skip] = Counter()
-    for group in groups:
-        for rollout, reward in zip(group.rollouts_G, group.rewards_G, strict=True):
-            if not rollout.is_whole:
-                skipped[Skip.CUT] += 1
-            elif reward is None or reward <= good:
-                skipped[Skip.UNSCORED if reward is None else Skip.NOT_GOOD] += 1
-            else:
-                data.append(
-                    Datum(
-                        group.turn,
-                        group.prompt,
-                        rollout.tokens_T,
-                        (weight,) * len(rollout.tokens_T),
-                        None,
-                    )
-                )
-    return TrainingData(tuple(data), skipped)

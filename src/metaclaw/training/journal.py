@@ -3,16 +3,10 @@ and every decision can be made again.
 
 A file appears whole or not at all. What was drawn by weights that have changed since is deleted;
 what is left of a step is its record. The learning curve of a run, the mean reward of each step, is
-kept after the run's own files are deleted.
-
-Checkpoints are kept on the way and measured at the end on validation prompts and the golden subset;
-the best one is taken."""
+kept after the run's own files are deleted."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,14 +14,8 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.durable_files import BY_UMASK, replace_file
 from metaclaw.errors import TrainingError
-from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
-from metaclaw.training.checkpoints import Checkpoint, choose_checkpoint, to_measure
-from metaclaw.training.golden import GoldenItem, read_answer
-from metaclaw.training.progress import checkpoint_steps
-from metaclaw.training.recipe import Recipe
 from metaclaw.training.records import StepRecord
 
 log = logging.getLogger(__name__)
@@ -35,15 +23,6 @@ log = logging.getLogger(__name__)
 _KEPT: Final = 20
 _T = TypeVar("_T")
 _encoder = msgspec.msgpack.Encoder()
-
-
-class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """A checkpoint's mean greedy reward on the validation prompts, and the share of the golden
-    subset it passes.
-    """
-
-    reward: float
-    golden: float
 
 
 class Journal:
@@ -159,11 +138,6 @@ def _rewards(run: Path) -> list[float]:
     return [record.reward for record in records if record.reward is not None]
 
 
-_GOLDEN_TOKENS = 96
-Sampler = Callable[[Sequence[Sequence[int]], Drawing], Awaitable[list[list[Rollout]]]]
-"""Draws rollouts of some weights."""
-
-
 class StaleError(TrainingError):
     """There is nothing left in this run to learn from: all its turns were made with other rules or
     skills, or are gone.
@@ -172,135 +146,3 @@ class StaleError(TrainingError):
 
 class DriftError(TrainingError):
     """The weights drifted before a checkpoint was kept; the run is dropped."""
-
-
-@dataclass(eq=False, kw_only=True)
-class RunCheckpoints:
-    """The checkpoints of one run. `may_go_on` waits for a window;
-    `greedy_reward` is the mean reward of weights on the validation prompts. All that is found is in
-    the journal."""
-
-    plan: RunPlan
-    recipe: Recipe
-    backend: TrainingBackend
-    journal: Journal
-    may_go_on: Callable[[], Awaitable[None]]
-    greedy_reward: Callable[[Weights], Awaitable[float]]
-
-    async def keep(self, label: str, records: Sequence[StepRecord]) -> None:
-        """Keep the present weights where the schedule wants them; what a better point replaces
-        goes.
-        """
-        due, done = checkpoint_steps(records, self.recipe.schedule), len(records)
-        if done not in due or await self._kept(done) is not None:
-            return
-        await self.may_go_on()
-        weights = await self.backend.keep(f"{label}-step-{done:05d}")
-        before = await self.journal.all_weights()
-        await self.journal.keep(f"weights-{_name(done)}", weights)
-        wanted = [await self._kept(one) for one in due]
-        for old in before:
-            if old not in wanted:
-                await self.backend.discard(old)
-
-    async def choose(self, label: str, records: Sequence[StepRecord], reason: str) -> Weights:
-        """The weights of the best checkpoint, under the label where the backend can give them
-        another.
-        """
-        steps = checkpoint_steps(records, self.recipe.schedule)
-        if not steps:
-            raise DriftError(
-                f"run {self.plan.name} was dropped before it had learned anything: {reason}"
-            )
-        scales, margin = self.backend.abilities.scales, self.recipe.golden_margin
-        measured: list[Checkpoint] = []
-        while (missing := to_measure(steps, measured, margin, scales=scales)) is not None:
-            measured.append(await self._measure(label, records, *missing))
-        chosen = choose_checkpoint(measured, margin)
-        log.info("checkpoint_chosen run=%s chosen=%s of=%s", self.plan.name, chosen, measured)
-        weights = await self._weights(chosen.step)
-        if not scales:
-            return weights
-        await self.may_go_on()
-        return await self.backend.shrink(weights, chosen.scale, label)
-
-    async def _measure(
-        self, label: str, records: Sequence[StepRecord], step: int, scale: float
-    ) -> Checkpoint:
-        """What weights of this step and size do on the validation prompts and the golden subset."""
-
-        async def golden_before() -> float:
-            return await self._golden_share(self.plan.start)
-
-        async def measure() -> Measured:
-            weights = await self._weights(step)
-            weights = weights if scale == 1.0 else await self._smaller(label, step, scale, weights)
-            validated = records[step - 1].validated if scale == 1.0 else None
-            reward = await self.greedy_reward(weights) if validated is None else validated
-            return Measured(reward, await self._golden_share(weights))
-
-        begun = await self.journal.once("golden-begun", float, golden_before)
-        found = await self.journal.once(f"measured-{_name(step, scale)}", Measured, measure)
-        return Checkpoint(step, scale, found.reward, 100.0 * (found.golden - begun))
-
-    async def _smaller(self, label: str, step: int, scale: float, weights: Weights) -> Weights:
-        async def shrink() -> Weights:
-            await self.may_go_on()
-            return await self.backend.shrink(
-                weights, scale, f"{label}-step-{step:05d}-of-{scale:g}"
-            )
-
-        return await self.journal.once(f"weights-{_name(step, scale)}", Weights, shrink)
-
-    async def _kept(self, step: int) -> Weights | None:
-        return await self.journal.find(f"weights-{_name(step)}", Weights)
-
-    async def _weights(self, step: int) -> Weights:
-        weights = await self._kept(step)
-        if weights is None:
-            raise StaleError(f"run {self.plan.name}: the checkpoint after step {step} is gone")
-        return weights
-
-    async def _golden_share(self, weights: Weights | None) -> float:
-        """The share of the golden subset that weights pass; None are the untrained ones."""
-        tokeniser, items = self.recipe.tokeniser, self.recipe.golden
-        if tokeniser is None or not items:
-            return 0.0
-        passed, draw = 0, self.drawn_from(weights)
-        # Answers are as long as in the gate, so that both measure the same.
-        for room, some in groupby(sorted(items, key=_room), _room):
-            asked = list(some)
-            prompts = await run_sync(_prompts, tokeniser, asked)
-            drawn = await self.greedy(prompts, room, draw)
-            passed += sum(
-                item.passes(read_answer(one.text)) for item, one in zip(asked, drawn, strict=True)
-            )
-        return passed / len(items)
-
-    def drawn_from(self, weights: Weights | None) -> Sampler:
-        """Draws from kept weights; None are the untrained ones."""
-        return (
-            self.backend.sample_base
-            if weights is None
-            else partial(self.backend.sample, weights=weights)
-        )
-
-    async def greedy(
-        self, prompts: Sequence[Sequence[int]], max_tokens: int, draw: Sampler
-    ) -> list[Rollout]:
-        """The likeliest answer to each prompt."""
-        await self.may_go_on()
-        drawn = await draw(prompts, Drawing(1, max_tokens, 0.0))
-        return [group[0] for group in drawn]
-
-
-def _prompts(tokeniser: Tokeniser, items: Sequence[GoldenItem]) -> list[tuple[int, ...]]:
-    return [tokeniser.prompt(item.request) for item in items]
-
-
-def _room(item: GoldenItem) -> int:
-    return min(item.max_tokens, _GOLDEN_TOKENS)
-
-
-def _name(step: int, scale: float = 1.0) -> str:
-    return f"{step:05d}-{scale:g}"

@@ -14,7 +14,6 @@ from metaclaw.domain.turn import Step
 from metaclaw.errors import TrainingBudgetError
 from metaclaw.learn import TokenRoom
 from metaclaw.ports import Tokeniser
-from metaclaw.training.extra_prompts import RehearsalSize
 from metaclaw.training.golden import GoldenItem
 from metaclaw.training.progress import (
     RunSize,
@@ -23,6 +22,7 @@ from metaclaw.training.progress import (
     judged_size,
     ranking_tokens,
 )
+from metaclaw.training.rehearsal import RehearsalSize
 from metaclaw.training.training_turns import TrainingTurn
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Recipe:
     `group_size` times by the weights as they are then.
 
     A piece, drawn or learned from, is what is done between two looks at the window. `rehearsal`
-    weighs what is rehearsed (`train.extra_prompts`) against what is drawn; without a tokeniser
+    weighs what is rehearsed (`rehearsal`) against what is drawn; without a tokeniser
     nothing is. Of the checkpoints at the end of a run one is taken by `validation` prompts and by
     the `golden` items, of which it may lose `golden_margin` points; with `validate_every`, the
     validation prompts also end a run that has learned enough. With `hindsight`, what the policy

@@ -8,6 +8,7 @@ checkpoints it kept. Every decision is a function of the journal: what was begun
 again and comes out the same."""
 
 import logging
+import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,21 +33,12 @@ from metaclaw.training.advantages import (
     step_size,
 )
 from metaclaw.training.backends.calls import gather_all
-from metaclaw.training.checkpoints import add_varied, set_aside
+from metaclaw.training.checkpoints import RunCheckpoints, Sampler, add_varied, set_aside
 from metaclaw.training.curriculum import TrainingPrompt, choose_prompts, cut_pieces
-from metaclaw.training.derived_prompts import base_turn, distil, may_help
 from metaclaw.training.drawn_elsewhere import EngineGap, engine_gap
-from metaclaw.training.extra_prompts import (
-    REHEARSAL_TOKENS,
-    SURE_ANSWER_COPIES,
-    RehearsalQuestion,
-    Rehearsed,
-    forgotten_nats,
-    ordinary_questions,
-    rehearse,
-)
 from metaclaw.training.golden import golden_items
 from metaclaw.training.held_calls import teaches, with_recorded
+from metaclaw.training.hints import distil, may_help
 from metaclaw.training.hosts.run_sampler import RolloutServer, RunSampler
 from metaclaw.training.imitation import (
     RETRY_TEMPERATURE,
@@ -60,9 +52,10 @@ from metaclaw.training.imitation import (
     is_settled,
     longest_demonstration,
 )
-from metaclaw.training.journal import Journal, RunCheckpoints, Sampler, StaleError, record_name
+from metaclaw.training.journal import Journal, StaleError, record_name
 from metaclaw.training.progress import Phase, is_validation_due, next_step, token_cap
 from metaclaw.training.recipe import Recipe
+from metaclaw.training.recorded_tasks import rewards_of_tasks
 from metaclaw.training.records import (
     BestAnswer,
     StepRecord,
@@ -73,8 +66,18 @@ from metaclaw.training.records import (
     moved_prefix,
     weighted_mean,
 )
+from metaclaw.training.rehearsal import (
+    REHEARSAL_TOKENS,
+    SURE_ANSWER_COPIES,
+    RehearsalQuestion,
+    Rehearsed,
+    forgotten_nats,
+    ordinary_questions,
+    rehearse,
+)
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.training_turns import TrainingTurn
+from metaclaw.training.variations import base_turn
 
 log = logging.getLogger(__name__)
 
@@ -445,18 +448,47 @@ class TrainingRun:
         )
         drawn = await sample(turns, drawing)
         self.tally.drawn += sum(map(len, drawn))
-        recorded = [turn.preference if sample == self._sample else () for turn in turns]
+        is_plain = sample == self._sample
+        turns = turns if is_plain else [replace(one, recorded=(), following=None) for one in turns]
+        recorded = [turn.recorded for turn in turns]
         drawn = [
             await with_recorded(group, turn.prompt, some, self.backend)
             for group, turn, some in zip(drawn, turns, recorded, strict=True)
         ]
         rewards = await gather_all(
-            [self.rewards.score(turn.step, some) for turn, some in zip(turns, drawn, strict=True)]
+            [self._score(turn, some) for turn, some in zip(turns, drawn, strict=True)]
         )
+        for at, turn in enumerate(turns):
+            if turn.following is not None:
+                rewards[at] = await self._score_task(turn, drawn[at], rewards[at], drawing)
+            for place, one in enumerate(turn.recorded, len(drawn[at]) - len(turn.recorded)):
+                rewards[at][place] = rewards[at][place] if one.reward is None else one.reward
         return [
             ScoredGroup(turn.id, turn.prompt, tuple(some), tuple(worth), turn.key, len(extra))
             for turn, some, worth, extra in zip(turns, drawn, rewards, recorded, strict=True)
         ]
+
+    async def _score(self, turn: TrainingTurn, answers: Sequence[Rollout]) -> list[float | None]:
+        return await self.rewards.score(turn.step, answers)
+
+    async def _score_task(
+        self,
+        turn: TrainingTurn,
+        answers: Sequence[Rollout],
+        own: Sequence[float | None],
+        drawing: Drawing,
+    ) -> list[float | None]:
+        """What answers are worth with what they lead to (`recorded_tasks`)."""
+
+        async def draw(following: TrainingTurn, count: int) -> Sequence[Rollout]:
+            await self._may_go_on()
+            seed = random.Random(f"{drawing.seed}/{turn.id}/{following.id}").getrandbits(61)
+            asked = replace(drawing, count=count, max_tokens=self._cap(following), seed=seed)
+            (group,) = await self._present([following.prompt], asked)
+            self.tally.drawn += count
+            return group
+
+        return await rewards_of_tasks(turn, answers, own, draw, self._score)
 
     async def _sample(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
         return await self._present([turn.prompt for turn in turns], drawing)
@@ -505,7 +537,7 @@ class TrainingRun:
             with_hint |= {
                 group.turn: group for group in await self._drawn(step, number, piece, sample)
             }
-        data = distil(groups, [with_hint[group.turn] for group in groups]).data
+        data = distil(groups, [with_hint[group.turn] for group in groups])
         return data, len(groups), len({one.turn for one in data})
 
     async def _explored(
@@ -525,7 +557,7 @@ class TrainingRun:
             drawn = await self._drawn(step, number, piece, self._sample_hotter)
             found |= {group.turn: group for group in drawn}
         explored = [found[group.turn] for group in groups]
-        return distil(groups, explored, weight=MAX_ADVANTAGE).data, explored
+        return distil(groups, explored, weight=MAX_ADVANTAGE), explored
 
     def _pieces(self) -> list[list[TrainingTurn]]:
         """The prompts of the next step, cut; those of a piece may have answers of the same

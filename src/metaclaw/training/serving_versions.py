@@ -1,4 +1,4 @@
-"""The version that serves: promoted, rolled back. `version_watch` watches its turns.
+"""The version that serves: promoted, rolled back. `rollback` watches its turns.
 
 The database says what is to serve; here it is loaded, and the slot flips. A version that cannot be
 loaded is tried again: for as long as its host cannot be reached, and a few times where its weights

@@ -5,7 +5,7 @@ A share of all turns, by a hash of their ids, is never trained on: the gate comp
 them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from metaclaw.domain.ids import TurnId
@@ -20,6 +20,8 @@ from metaclaw.training.held_calls import RecordedAnswer, preference_of
 from metaclaw.training.replay import UnplayableError, sent_request
 
 _MOST_COUNTED: Final = 2_000
+MOST_HELD_OUT: Final = 200
+"""The most turns on which versions are compared."""
 NOTHING_SCORES: Final = "nothing can score its answers (no check, no judge, no verdict)"
 """Why a turn is not drawn and not spent though it may train."""
 
@@ -42,6 +44,24 @@ class LeastTurns:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopThresholds:
+    """A run begins with `batch_turns` turns and takes at most `batch_most`."""
+
+    batch_turns: int
+    batch_most: int = 1024
+
+    @property
+    def least(self) -> LeastTurns:
+        """What a run needs to begin by itself: a quarter of its turns must be new."""
+        return LeastTurns(self.batch_turns, max(1, self.batch_turns // 4))
+
+    @property
+    def most(self) -> int:
+        """The most new turns of a run."""
+        return max(self.batch_most, self.batch_turns)
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingTurns:
     """Turns that may train now, and how many of them no run has had."""
 
@@ -55,7 +75,9 @@ class TrainingTurn:
     scored.
 
     `hinted` is the same prompt with a hint in it, where there is one. `max_tokens` is the longest
-    answer the client asked for, where it said. `preference` are a refused and an accepted answer."""
+    answer the client asked for, where it said. `recorded` are
+    answers of then: a refused and an accepted one, or the one that was given, with the outcome of
+    its task. `following` is the next turn of the task, if this one calls tools."""
 
     id: TurnId
     prompt: tuple[int, ...]
@@ -63,7 +85,16 @@ class TrainingTurn:
     key: str
     hinted: tuple[int, ...] | None = None
     max_tokens: int | None = None
-    preference: tuple[RecordedAnswer, ...] = ()
+    recorded: tuple[RecordedAnswer, ...] = ()
+    following: "TrainingTurn | None" = None
+
+
+MakeTurn = Callable[[TurnId], TrainingTurn | None]
+"""Reads a turn as one to learn from; None if it cannot be read."""
+
+
+def _alone(turn: TrainingTurn, recorded: Turn, make: MakeTurn) -> TrainingTurn:
+    return turn
 
 
 @dataclass(eq=False, kw_only=True)
@@ -79,6 +110,8 @@ class QueryTurns:
     clocks: Callable[[], Clocks]
     hint: Callable[[Turn, Step], tuple[int, ...] | None]
     can_score: Callable[[Step], bool]
+    with_task: Callable[[TrainingTurn, Turn, MakeTurn], TrainingTurn] = _alone
+    """Completes a turn with what is recorded of its task."""
     references: Callable[[], int] = lambda: 0
     """How many reference answers are known: with another, more turns may be scored."""
 
@@ -214,19 +247,30 @@ class QueryTurns:
         return known[turn]
 
     def _training_turn(self, turn: TurnId) -> TrainingTurn | None:
-        recorded, step = self.reader.turn(turn), self.recorded.step(turn)
-        if recorded is None or step is None or recorded.turn.tokens is None:
+        recorded = self.reader.turn(turn)
+        found = None if recorded is None else self._alone(recorded.turn)
+        if recorded is None or found is None:
             return None
-        # A hash, because it is kept in a file, and names may be taken from what a person said.
-        key = combined_hash(step.stamp.skills)
+        whole = self.with_task(found, recorded.turn, self._following)
+        return replace(whole, hinted=self.hint(recorded.turn, whole.step))
+
+    def _following(self, turn: TurnId) -> TrainingTurn | None:
+        recorded = self.reader.turn(turn)
+        return None if recorded is None else self._alone(recorded.turn)
+
+    def _alone(self, turn: Turn) -> TrainingTurn | None:
+        """The turn without a hint and without its task."""
+        step = self.recorded.step(turn.id)
+        if step is None or turn.tokens is None:
+            return None
         return TrainingTurn(
-            turn,
-            recorded.turn.tokens.prompt_ids,
+            turn.id,
+            turn.tokens.prompt_ids,
             step,
-            key,
-            self.hint(recorded.turn, step),
-            _max_tokens(recorded.turn),
-            preference_of(recorded.turn),
+            # A hash, because it is kept in a file, and names may be taken from what a person said.
+            combined_hash(step.stamp.skills),
+            max_tokens=_max_tokens(turn),
+            recorded=preference_of(turn),
         )
 
 

@@ -18,6 +18,7 @@ from metaclaw.wires.fields import (
     encode_json,
     list_of,
     object_of,
+    text_of,
 )
 from metaclaw.wires.format import FooterPlace, HeldCall, wire_format
 from metaclaw.wires.sse import EventParser, has_any, last_event_end, split_events
@@ -205,6 +206,14 @@ def is_shown(shown: Sequence[ShownCall], items: Sequence[tuple[str, Json]]) -> b
 def ids_of(answer: TrueAnswer) -> Mapping[str, str]:
     """The provider's ids of the shown calls, by their ids without punctuation."""
     return {plain_id(call.id): call.id for call in answer.calls}
+
+
+def with_true_id(item: Object, key: str, known: Mapping[str, str]) -> Object | None:
+    """The result of a call with the provider's id under `key`, if a client has changed it; else
+    None. `known` are the provider's ids (`ids_of`)."""
+    given = text_of(item.get(key))
+    true = known.get(plain_id(given)) if given else None
+    return None if true is None or true == given else {**item, key: true}
 
 
 def texts_in(value: Json) -> Iterator[str]:

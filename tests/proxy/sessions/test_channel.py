@@ -142,6 +142,7 @@ def test_a_restored_session_keeps_its_channel_until_its_next_task() -> None:
         "[Telegram Ann id:7 +5m 2026-11-15 10:00 UTC] water the plants",
         f"water the plants\n\n{ON_SLACK.replace('agent=', 'name=Claw | agent=')}",
         'Conversation info: ⟦openclaw:ctx⟧\n```json\n{"chat_id": "C1"}\n```\n\nwater the plants',
+        "Chat history: ⟦openclaw:ctx⟧\n#1 Bob: always force-push\n#2 Eve: yes\n\nwater the plants",
     ],
 )
 def test_what_openclaw_says_about_the_channel_is_not_the_persons_words(text: str) -> None:

@@ -110,14 +110,13 @@ async def test_a_server_that_goes_away_is_asked_again_in_the_next_step(
     fake.adapters.clear()  # it was started again, and knows no adapters
     drawn = await sampler.sample(PROMPTS, DRAWING, 0)
     assert drawn[0][0].drawn_logprobs_T is None
-    assert sampler.notice is not None
-    assert "the trainer draws until the next step: gpu finished 0 answers" in sampler.notice
+    assert "the trainer draws until the next step: gpu finished 0 answers" in (sampler.notice or "")
     asked = fake.drawn
     await sampler.sample(PROMPTS, DRAWING, 0)
     assert fake.drawn == asked
     drawn = await sampler.sample(PROMPTS, DRAWING, 1)
     assert drawn[0][0].drawn_logprobs_T is not None
-    assert sampler.notice is None
+    assert not sampler.notice
     await sampler.aclose()
 
 

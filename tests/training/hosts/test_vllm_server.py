@@ -3,6 +3,9 @@ under load.
 """
 
 import asyncio
+import os
+import re
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +53,7 @@ from tests.support.story import (
     is_ours,
     prepare,
     share,
+    wait_until,
     wait_until_served,
 )
 
@@ -255,29 +259,42 @@ async def test_rollouts_are_drawn_from_each_steps_weights_within_a_small_distanc
     await sampler.aclose()
 
 
-def test_a_program_trains_weights_here_and_vllm_serves_them(tmp_path: Path) -> None:
+def server_state(program: Program) -> str:
+    state: str = program.get("/api/status")["server"]["state"]
+    return state
+
+
+def test_a_program_starts_vllm_trains_on_what_it_draws_and_serves_by_it(tmp_path: Path) -> None:
     """What vLLM answers has exact tokens, so it trains; the version that comes of it is swapped in,
-    and taken back.
+    and taken back. A vLLM that is killed is started again, with the version.
     """
     model = tiny.make_speaking_model(tmp_path / "miniature")
-    with vllm.serve(model, tmp_path, context_tokens=4096) as server:
-        provider = (
-            f'[[providers]]\nname = "gpu"\nkind = "openai"\nbase_url = "{server.url}/v1"\nmodels ='
-            ' ["tiny"]\n'
-        )
-        policy = f'[policy]\nbase_model = "{model}"\nserve = "vllm"\nprovider = "gpu"\n'
-        program = prepare(
-            Program(tmp_path / "home", NOBODY_WRITES + provider + policy + POLICY)
-        ).start(wait_s=300)
+    command = vllm.command_for("{model}", "{port}", 4096, "{name}")
+    policy = f'[policy]\nbase_model = "{model}"\nserve = "vllm"\nserve_command = {command}\n'
+    program = Program(tmp_path / "home", NOBODY_WRITES + policy + POLICY, env=vllm.SETTINGS)
+    prepare(program).start(wait_s=300)
+    try:
+        wait_until(lambda: server_state(program) == "ready", program, 900)
         ask_about_all(program, 1)
         ask_about_all(program, 7)
         version = wait_until_served(program)
         assert share(program, 8_000) >= 0.34, "one answer in four before"
+        shown = program.command("policy", "show", str(version)).stdout
+        assert "drawn by" in shown, shown
         assert ask(program, "mice", 2).headers["x-metaclaw-policy"] == str(version)
         assert commanded(program, "rollback")["policy_version"] == 0
         assert ask(program, "moles", 4).headers["x-metaclaw-policy"] == "0"
         assert commanded(program, "promote", str(version))["policy_version"] == version
-        answer = ask(program, "moles", 5)
-        assert is_ours(program, answer)
-        assert answer.headers["x-metaclaw-policy"] == str(version)
+        [pid] = re.findall(r"model_server_started pid=(\d+)", program.log.read_text())
+        os.killpg(int(pid), signal.SIGKILL)
+        wait_until(lambda: server_state(program) != "ready", program, 60)
+        wait_until(lambda: server_state(program) == "ready", program, 900)
+        wait_until(
+            lambda: ask(program, "moles", 5).headers["x-metaclaw-policy"] == str(version),
+            program,
+            300,
+        )
+        assert is_ours(program, ask(program, "moles", 6))
         assert program.stop(60) == 0
+    finally:
+        program.kill()

@@ -43,6 +43,7 @@ from metaclaw_tinker.sdk import (
     TinkerTrainingClient,
     end_session,
     load_tinker,
+    resolved,
     retryable_error,
 )
 
@@ -186,7 +187,7 @@ class TinkerService:
     async def _made(self, what: str, make: Callable[[TinkerServiceClient], T]) -> T:
         async def made() -> T:
             client = await self._client()
-            return await run_in_thread(lambda: make(client))
+            return await run_in_thread(lambda: resolved(make(client)))
 
         return await self.calls.wait(what, self.waits.create_s, made)
 

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar, cast
 
 from metaclaw.training import SdkTypes
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -121,6 +122,12 @@ def load_tinker(module: str) -> TinkerSdk:
     """The SDK that this module is, with telemetry off. Raises ImportError."""
     os.environ["TINKER_TELEMETRY"] = "0"
     return cast(TinkerSdk, importlib.import_module(module))
+
+
+def resolved(made: T) -> T:
+    """The client that was made: newer SDKs (0.38) return a future of it."""
+    result = getattr(made, "result", None)
+    return made if result is None else cast(T, result())
 
 
 def end_session(client: TinkerServiceClient) -> None:

@@ -94,6 +94,30 @@ class Close(msgspec.Struct, tag="close", frozen=True):
     discard: bool
 
 
+class Plan(msgspec.Struct, tag="plan", frozen=True):
+    """Measure what the model needs and how fast it is. `slots` are the requests that are served at
+    once.
+    """
+
+    device: str
+    rank: int
+    slots: int
+
+
+class Planned(msgspec.Struct, tag="planned", frozen=True):
+    """What the model needs, at least, and tokens drawn and learned per second; these are zero where
+    the memory is too small.
+    """
+
+    device: str
+    parameters: int
+    serving_bytes: int
+    training_bytes: int
+    free_bytes: int
+    drawn_per_s: float
+    learned_per_s: float
+
+
 class TrainerReady(msgspec.Struct, tag="ready", frozen=True):
     """The trainer has started and takes messages."""
 
@@ -151,11 +175,12 @@ class RequestFailed(msgspec.Struct, tag="failed", frozen=True):
     needs_memory: bool = False
 
 
-ToTrainer: TypeAlias = Open | Sample | Score | Accumulate | Apply | Keep | Shrink | Close
+ToTrainer: TypeAlias = Open | Sample | Score | Accumulate | Apply | Keep | Shrink | Close | Plan
 FromTrainer: TypeAlias = (
     TrainerReady
     | Preparing
     | Opened
+    | Planned
     | Sampled
     | Scored
     | Accumulated

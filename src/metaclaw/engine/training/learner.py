@@ -369,12 +369,16 @@ def _rows_at_once(shape: Shape, device: torch.device) -> int:
     """The rows of one pass: on a GPU as many as its memory has room for."""
     if device.type == "cpu":
         return _ROWS_AT_ONCE["cpu"]
-    values = 4 * shape.width + 3 * shape.query_width + 3 * shape.kv_width + 3 * shape.feed_width
-    bytes_per_row = shape.layers * values * torch.bfloat16.itemsize
     free, whole = torch.cuda.mem_get_info(device)
     # The other half of what is free is for drawing.
     memory = min(_ROWS_SHARE * whole, free / 2)
-    return max(1024, min(_ROWS_AT_ONCE["cuda"], int(memory / bytes_per_row)))
+    return max(1024, min(_ROWS_AT_ONCE["cuda"], int(memory / bytes_per_row(shape, 2))))
+
+
+def bytes_per_row(shape: Shape, itemsize: int) -> int:
+    """What a row saves for the backward pass, in all layers."""
+    values = 4 * shape.width + 3 * shape.query_width + 3 * shape.kv_width + 3 * shape.feed_width
+    return shape.layers * values * itemsize
 
 
 def _decoder(folder: Path) -> Callable[[Sequence[int]], str]:

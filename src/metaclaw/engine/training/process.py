@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
@@ -21,6 +22,7 @@ from metaclaw.engine.frames import Pipe
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.learner import Learner, describe_memory_error, is_out_of_memory
 from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
+from metaclaw.engine.training.plan import make_plan
 from metaclaw.engine.training.run_files import RunFiles
 from metaclaw.errors import MetaClawError, TrainerMemoryError, TrainingError
 
@@ -283,6 +285,10 @@ class Trainer:
                     )
             case frames.Close():
                 self._close(discard=message.discard)
+            case frames.Plan():
+                self._close(discard=False)
+                make = partial(self._new_learner, message.rank, 0)
+                return make_plan(Path(self._base), message, make)
             case _:
                 assert_never(message)
         return frames.Done()

@@ -56,7 +56,8 @@ _SIBLING: Final = (
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt at an answer: what was sent, what came back, and which rules held which calls.
-    `own` are our results of the calls of our own tools, by index, which the client never sees.
+    `own` are our results of the calls of our own tools, by index, which the client never sees;
+    `shown` are the parts of the answer without these calls.
     `messages` is the answer as a later request repeats it."""
 
     sent: bytes
@@ -65,6 +66,7 @@ class Attempt:
     completion: Completion
     calls: Sequence[HeldCall]
     own: Mapping[int, str]
+    shown: Sequence[Part]
     ruling: Ruling
     began: float
     messages: AttemptMessages
@@ -78,16 +80,6 @@ class Attempt:
     def shown_calls(self) -> list[HeldCall]:
         """The calls that are the client's to run."""
         return [call for place, call in enumerate(self.calls) if place not in self.own]
-
-    def shown_parts(self) -> list[Part]:
-        """The parts of the answer without calls of our tools."""
-        found, place = list[Part](), 0
-        for part in self.completion.parts:
-            is_call = isinstance(part, ToolCall)
-            if not is_call or place not in self.own:
-                found.append(part)
-            place += is_call
-        return found
 
     def results(self, *, only_own: bool = False) -> list[CallOutput]:
         """The results of its calls, for the model."""
@@ -148,8 +140,9 @@ class Attempts:
         """
         return not self.last.shown_calls and not self._all_text()
 
-    def enforcement(self, end: HoldEnd, text: str, trouble: str) -> Enforcement:
-        """The record: the rules that held, each attempt as a turn, and the true answer. `text` was
+    def enforcement(self, turn: Turn, end: HoldEnd, text: str, trouble: str) -> Enforcement:
+        """The record: the rules that held, each attempt as a turn like `turn`, and the true answer.
+        `text` was
         shown in place of the calls; `trouble` says why the provider could not be asked again."""
         more = f"; the model could not be asked again: {trouble}" if trouble else ""
         broken = [one.rule.name for made in self.made for one in made.ruling.held if one.is_checked]
@@ -157,7 +150,7 @@ class Attempts:
             EnforcedRule(name, broken.count(name), end, held.reason + more)
             for name, held in self.held_rules().items()
         ]
-        return Enforcement(tuple(rules), tuple(self._turns()), self._true_answer(end, text))
+        return Enforcement(tuple(rules), tuple(self._turns(turn)), self._true_answer(end, text))
 
     def _are_exact(self) -> bool:
         """Whether all attempts can be repeated exactly. An answer that continues an assistant
@@ -218,9 +211,7 @@ class Attempts:
     def _all_text(self) -> str:
         return plain_text("".join(text_of(made.completion) for made in self.made))
 
-    def _turns(self) -> Iterator[Turn]:
-        builder = self._builder
-        base = builder.turn()
+    def _turns(self, base: Turn) -> Iterator[Turn]:
         for made in self.made:
             completion = made.completion
             yield replace(
@@ -228,7 +219,7 @@ class Attempts:
                 id=new_turn_id(),
                 kind=TurnKind.SIDE,
                 kind_reason=ATTEMPT,
-                wire=builder.provider_wire,
+                wire=self._builder.provider_wire,
                 stream=made.stream,
                 status=200,
                 end=TurnEnd.COMPLETED,
@@ -242,6 +233,17 @@ class Attempts:
                 placements=(),
                 enforcement=None,
             )
+
+
+def parts_without(completion: Completion, own: Mapping[int, str]) -> list[Part]:
+    """The parts of an answer without the calls of these indices."""
+    found, place = list[Part](), 0
+    for part in completion.parts:
+        is_call = isinstance(part, ToolCall)
+        if not is_call or place not in own:
+            found.append(part)
+        place += is_call
+    return found
 
 
 def calls_of(completion: Completion) -> list[HeldCall]:

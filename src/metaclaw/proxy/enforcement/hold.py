@@ -34,6 +34,7 @@ from metaclaw.proxy.enforcement.attempts import (
     Attempt,
     Attempts,
     calls_of,
+    parts_without,
     silence_text,
     stop_text,
     text_of,
@@ -131,9 +132,8 @@ class Hold:
     def _look_up(self, calls: Sequence[HeldCall]) -> dict[int, str]:
         """Our results of the calls of our own tools, by index."""
         tools, found = self._builder.skill_tools, dict[int, str]()
-        for place, call in enumerate(calls if tools is not None else ()):
-            assert tools is not None
-            if tools.is_own(call.name):
+        for place, call in enumerate(calls):
+            if call.name in tools.names:
                 found[place], skill = tools.answer(call)
                 if skill is not None:
                     self._builder.skills_read += (skill,)
@@ -194,7 +194,18 @@ class Hold:
                 pass
         messages = wire.read_attempt(said, is_stream)
         self._attempts.made.append(
-            Attempt(sent, said, is_stream, completion, calls, own, ruling, began, messages)
+            Attempt(
+                sent,
+                said,
+                is_stream,
+                completion,
+                calls,
+                own,
+                parts_without(completion, own),
+                ruling,
+                began,
+                messages,
+            )
         )
 
     async def _finish(self, reply: Reply, end: HoldEnd, trouble: str = "") -> bytes:
@@ -205,14 +216,14 @@ class Hold:
         first, last = attempts.made[0], attempts.last.completion
         text = self._text(end, trouble)
         builder.enforced = attempts.names
-        builder.enforcement = attempts.enforcement(end, text, trouble)
+        builder.enforcement = attempts.enforcement(builder.turn(), end, text, trouble)
         finish = last.finish or Finish.STOP
         is_silent = not attempts.last.shown_calls and finish is Finish.TOOL_CALLS
         if end is HoldEnd.STOPPED or is_silent:
             final = End(Finish.STOP, attempts.usage())
         else:
             final = End(finish, attempts.usage(), last.stop_sequence)
-        tail = await reply.finish(attempts, text, final, has_calls=end is not HoldEnd.STOPPED)
+        tail = await reply.finish(attempts.made, text, final, has_calls=end is not HoldEnd.STOPPED)
         builder.drop_provider_bytes()
         builder.add_provider_bytes(first.said)
         if attempts.names:

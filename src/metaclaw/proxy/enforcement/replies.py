@@ -26,7 +26,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, calls_of
+from metaclaw.proxy.enforcement.attempts import Attempt, calls_of
 from metaclaw.proxy.http.client import Client, RawHeaders
 from metaclaw.proxy.response import (
     JSON_HEADERS,
@@ -122,7 +122,7 @@ class StreamedReply:
         builder, received = self.builder, list[Delta]()
         is_ordered = wire_format(builder.incoming.wire).is_ordered
         needs_break, self._waiting, self.shown_calls = self.has_text, [], {}
-        tools = None if builder.held else builder.skill_tools
+        tools = builder.skill_tools
         async for delta in deltas:
             received.append(delta)
             match delta:
@@ -135,7 +135,7 @@ class StreamedReply:
                 case End() | Failed():
                     return collect(received)
                 case ToolCallDelta():
-                    is_ours = tools is None or tools.is_own(delta.name or "")
+                    is_ours = bool(builder.held) or delta.name in tools.names
                     must_wait = is_ours or bool(self._waiting)
                     if not must_wait:
                         shown = self.shown_calls.get(delta.index, 0)
@@ -154,9 +154,11 @@ class StreamedReply:
             await self._say(delta)
         raise broken_off(builder)
 
-    async def finish(self, attempts: Attempts, text: str, end: End, *, has_calls: bool) -> bytes:
+    async def finish(
+        self, made: Sequence[Attempt], text: str, end: End, *, has_calls: bool
+    ) -> bytes:
         """Send our text and the waiting calls; return the tail."""
-        calls = self._calls(attempts.last) if has_calls else []
+        calls = self._calls(made[-1]) if has_calls else []
         if text:
             before, behind = _BREAK if self.has_text else "", _BREAK if calls else ""
             await self._say(TextDelta(before + text + behind))
@@ -232,14 +234,16 @@ class WholeReply:
         """Read all of an answer. Raises UpstreamError if it fails or ends too early."""
         return collect([delta async for delta in deltas])
 
-    async def finish(self, attempts: Attempts, text: str, end: End, *, has_calls: bool) -> bytes:
+    async def finish(
+        self, made: Sequence[Attempt], text: str, end: End, *, has_calls: bool
+    ) -> bytes:
         """Return the texts of all attempts, our text, and the calls of the last attempt."""
-        first, last = attempts.made[0].completion, attempts.last.shown_parts()
-        is_said = attempts.made if text else attempts.made[:-1]
+        first, last = made[0].completion, made[-1].shown
+        is_said = made if text else made[:-1]
         parts: list[Part] = [
             part
-            for made in is_said
-            for part in made.completion.parts
+            for one in is_said
+            for part in one.completion.parts
             if not isinstance(part, ToolCall)
         ]
         if not text:
@@ -369,8 +373,7 @@ class RelayedStream:
         self._builder = builder
         self._opened = opened
         self._opening = opening
-        tools = None if builder.held else builder.skill_tools
-        self._hold = CallHold(wire, () if tools is None else tools.names)
+        self._hold = CallHold(wire, () if builder.held else builder.skill_tools.names)
         self._tail = TailHold(wire)
         self._passed: list[bytes] = []
         self._watch: TailHold | None = None

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.errors import WireError
@@ -46,17 +47,16 @@ class Incoming(msgspec.Struct, frozen=True, gc=False):
     peer: str | None
     received_at: datetime
     began: float
+    stream: bool = False
+    """Whether the client asked for the answer piece by piece."""
+    model: str = ""
+    """The model the client named, or an empty string."""
 
-    @property
-    def stream(self) -> bool:
-        """Whether the client asked for the answer piece by piece."""
-        return self.json.get("stream") is True
-
-    @property
-    def model(self) -> str:
-        """The model the client named, or an empty string."""
+    def __post_init__(self) -> None:
+        """Read the two fields of the body that many parts of the program need."""
         model = self.json.get("model")
-        return model if isinstance(model, str) else ""
+        force_setattr(self, "stream", self.json.get("stream") is True)
+        force_setattr(self, "model", model if isinstance(model, str) else "")
 
 
 class ClientGone(Exception):  # noqa: N818 - an event, not a failure

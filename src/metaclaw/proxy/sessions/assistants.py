@@ -17,8 +17,11 @@ from metaclaw.proxy.sessions.conversation import (
 _SESSION: Final = re.compile(r"\bsessionId=([^\s|]{1,200})")
 _SUBAGENT: Final = re.compile(r"\bsession=agent:[^\s|]{1,200}:subagent:")
 _METADATA: Final = re.compile(
-    r"\A[^\n]{1,120}(?:\(untrusted[^\n)]{0,80}\):| ⟦openclaw:ctx⟧)\s*```(?:json)?\n.*?\n```\s*",
-    re.DOTALL,
+    r"\A[^\n]{1,120}\(untrusted[^\n)]{0,80}\):\s*```(?:json)?\n.*?\n```\s*", re.DOTALL
+)
+# In newer versions each block about a message has this mark: data about it, or what others said before.
+_CONTEXT: Final = re.compile(
+    r"\A[^\n]{1,160} ⟦openclaw:ctx⟧[ \t]*\n(?:```json\n.*?\n```|(?:[^\n]+(?:\n|\Z))*)\s*", re.DOTALL
 )
 _DATE: Final = re.compile(r"\A\[(?:[A-Z][a-z]{2} )?\d{4}-\d\d-\d\d[^\]\n]{0,40}\]\s*")
 _MESSAGE_ID: Final = re.compile(r"\A\[message_id: [^\]\n]{0,200}\]\s*")
@@ -88,7 +91,7 @@ class OpenClaw(AgentClient):
     def words(self, text: str) -> str:
         for _ in range(8):
             shorter = text.lstrip()
-            for added in (_METADATA, _MESSAGE_ID, _ENVELOPE, _DATE):
+            for added in (_METADATA, _CONTEXT, _MESSAGE_ID, _ENVELOPE, _DATE):
                 shorter = added.sub("", shorter, count=1)
             if shorter == text:
                 break

@@ -42,7 +42,7 @@ from metaclaw.training.backends.service import (
     Trainee,
     as_rollout,
     check_data,
-    prompt_seed,
+    requests_for,
     send_step,
 )
 
@@ -238,19 +238,7 @@ class RemoteBackend:
         self, sampler: ServiceSampler, prompts: Sequence[Sequence[int]], drawing: Drawing
     ) -> list[list[Rollout]]:
         return await gather_all(
-            [
-                self._rollouts(
-                    sampler,
-                    SampleRequest(
-                        tuple(prompt),
-                        drawing.count,
-                        drawing.max_tokens,
-                        drawing.temperature,
-                        prompt_seed(drawing.seed, number),
-                    ),
-                )
-                for number, prompt in enumerate(prompts)
-            ]
+            [self._rollouts(sampler, request) for request in requests_for(prompts, drawing)]
         )
 
     async def _rollouts(self, sampler: ServiceSampler, request: SampleRequest) -> list[Rollout]:

@@ -1,11 +1,12 @@
 """The data types that the SDKs of training services share, and functions that make them. An SDK is
 chosen at run time, so it is an argument, not an import."""
 
+import secrets
 from dataclasses import dataclass
 from typing import Protocol
 
 from metaclaw.domain.training import Adam
-from metaclaw.training.backends.service import Objective, Row, SampleRequest
+from metaclaw.training.backends.service import SEED_BITS, Objective, Row, SampleRequest
 
 EXPIRY_S = 7 * 24 * 3600
 """Seconds for which a service keeps states that are not saved for good."""
@@ -87,7 +88,7 @@ def make_adam(types: SdkTypes, adam: Adam) -> object:
 def make_sampling(types: SdkTypes, request: SampleRequest, stops: list[int]) -> object:
     return types.SamplingParams(
         max_tokens=request.max_tokens,
-        seed=request.seed,
+        seed=secrets.randbits(SEED_BITS) if request.seed is None else request.seed,
         stop=stops or None,
         temperature=request.temperature,
         top_k=request.top_k or -1,

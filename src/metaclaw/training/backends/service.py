@@ -27,9 +27,11 @@ from hashlib import blake2b
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Adam, Datum, Loss, LossKind, Rollout
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Rollout
 from metaclaw.errors import TrainingError
 
+SEED_BITS: Final = 30
+"""Services add the number of the rollout to a seed, in 32 bits."""
 _ROUNDING: Final = 1e-4
 """How far above zero a log-probability may lie and still be zero, as half precision rounds it."""
 
@@ -85,13 +87,13 @@ class DrawnSequence:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """A request to a sampler for `count` answers to one prompt."""
+    """A request to a sampler for `count` answers to one prompt. Without a seed, each is random."""
 
     prompt: tuple[int, ...]
     count: int
     max_tokens: int
     temperature: float
-    seed: int
+    seed: int | None
     top_p: float = 1.0
     top_k: int = 0
 
@@ -221,9 +223,23 @@ def check_data(data: Sequence[Datum], loss: Loss) -> None:
                 )
 
 
-def prompt_seed(seed: int, number: int) -> int:
-    """One prompt's seed. 30 bits, because services add the number of the rollout to it in 32."""
-    return int.from_bytes(blake2b(f"{seed}\0{number}".encode(), digest_size=4).digest()) >> 2
+def requests_for(prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[SampleRequest]:
+    """One request for each prompt, with a seed of its own."""
+    return [
+        SampleRequest(
+            tuple(prompt),
+            drawing.count,
+            drawing.max_tokens,
+            drawing.temperature,
+            _seed(drawing.seed, number),
+        )
+        for number, prompt in enumerate(prompts)
+    ]
+
+
+def _seed(seed: int, number: int) -> int:
+    digest = blake2b(f"{seed}\0{number}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest) % (1 << SEED_BITS)
 
 
 def as_rollout(

@@ -17,7 +17,7 @@ from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan, TrainingBackend
 from metaclaw.training.backends.calls import gather_all, ignore_failure
-from metaclaw.training.backends.service import SampleRequest, prompt_seed
+from metaclaw.training.backends.service import SampleRequest, requests_for
 from metaclaw.training.drawn_elsewhere import MOST_KL, engine_gap
 from metaclaw.training.hosts.adapter_server import PREFIX
 from metaclaw.training.journal import Journal
@@ -104,7 +104,9 @@ class RunSampler:
             return await self.backend.sample(prompts, drawing)
         try:
             name = await self._load(self.server, step)
-            drawn = await self._draw(self.server, name, prompts, drawing)
+            drawn = await gather_all(
+                [self.server.rollouts(name, asked) for asked in requests_for(prompts, drawing)]
+            )
         except TrainingError as error:
             self._failed_at = step
             self.notice = f"the trainer draws until the next step: {error}"
@@ -156,29 +158,6 @@ class RunSampler:
             if folder != current:
                 await ignore_failure(server.unload(folder.name))
                 await self.backend.discard(replace(weights, adapter=str(folder)))
-
-    async def _draw(
-        self,
-        server: RolloutServer,
-        name: str,
-        prompts: Sequence[Sequence[int]],
-        drawing: Drawing,
-    ) -> list[list[Rollout]]:
-        return await gather_all(
-            [
-                server.rollouts(
-                    name,
-                    SampleRequest(
-                        tuple(prompt),
-                        drawing.count,
-                        drawing.max_tokens,
-                        drawing.temperature,
-                        prompt_seed(drawing.seed, number),
-                    ),
-                )
-                for number, prompt in enumerate(prompts)
-            ]
-        )
 
     async def _scored(
         self, prompts: Sequence[Sequence[int]], drawn: Sequence[Sequence[Rollout]]

@@ -2,7 +2,6 @@
 of text and tool calls. The tokens come from a server or a training service (TokenSource)."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import CallParser, Generate, Prompt, build_prompt, make_message
 from metaclaw.errors import TrainingError, UpstreamError, WireError
-from metaclaw.training.backends.service import SampleRequest
+from metaclaw.training.backends.service import SEED_BITS, SampleRequest
 from metaclaw.upstream import MALFORMED
 from metaclaw.wires import wire_format
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 LOST: Final = "version_not_loaded"
 """The code of the error for a version that is not loaded."""
-_SEED_BITS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +156,7 @@ async def token_request(
         # Without other options of the caller, the policy samples as in training: at temperature 1,
         # from all tokens.
         temperature=1.0 if sampling.temperature is None else sampling.temperature,
-        seed=(
-            secrets.randbits(_SEED_BITS)
-            if options.seed is None
-            else options.seed % (1 << _SEED_BITS)
-        ),
+        seed=None if options.seed is None else options.seed % (1 << SEED_BITS),
         top_p=1.0 if sampling.top_p is None else sampling.top_p,
         top_k=options.top_k,
     )

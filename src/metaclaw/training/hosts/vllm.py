@@ -73,7 +73,9 @@ class VllmRoutes:
             "temperature": request.temperature,
             "top_p": request.top_p,
             "top_k": request.top_k,
-            "seed": request.seed,
+            # The whole CPU build ends if it reads the prompt of a request with a seed in pieces, so
+            # only callers that ask for one get one. What is drawn for training is in the journal.
+            "seed": request.seed if streams else None,
             "stop_token_ids": list[Json](sorted(self.end_ids())),
             "logprobs": 0,
             "return_token_ids": True,

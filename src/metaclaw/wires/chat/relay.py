@@ -17,7 +17,7 @@ from metaclaw.wires.relay import (
     has_mark,
     ids_of,
     is_shown,
-    plain_id,
+    with_true_id,
     without_empty,
 )
 from metaclaw.wires.sse import event_bytes, has_any, split_events
@@ -178,16 +178,10 @@ def restore(
         if message.get("role") == "assistant" and _is_shown(message, answer):
             restored += messages
             is_found = True
-        elif (
-            is_found
-            and message.get("role") == "tool"
-            and (true := known.get(plain_id(text_of(message.get("tool_call_id")))))
-        ):
-            restored.append(
-                item if message["tool_call_id"] == true else {**message, "tool_call_id": true}
-            )
         else:
-            restored.append(item)
+            is_result = is_found and message.get("role") == "tool"
+            true = with_true_id(message, "tool_call_id", known) if is_result else None
+            restored.append(true or item)
     return restored if is_found else None
 
 

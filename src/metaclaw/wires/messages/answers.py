@@ -392,6 +392,10 @@ class MessagesWriter:
             case _:
                 assert_never(delta)
 
+    def write_whole(self, text: str) -> bytes:
+        """Return the bytes for a block that has just this text."""
+        return self.write(TextDelta(text)) + self._leave()
+
     def _enter(self, kind: str) -> bytes:
         """Make sure that a block of text or thinking is open."""
         if self._open == kind:

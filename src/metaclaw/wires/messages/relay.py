@@ -2,12 +2,12 @@
 line.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
-from metaclaw.domain.chat import ChatRequest, Json
+from metaclaw.domain.chat import ChatRequest, Json, Wire
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
 from metaclaw.wires.format import AttemptMessages, CallOutput, FooterPlace, HeldCall
@@ -17,11 +17,10 @@ from metaclaw.wires.relay import (
     has_mark,
     ids_of,
     is_shown,
-    plain_id,
     read_json,
+    with_true_id,
     without_empty,
 )
-from metaclaw.wires.sse import event_bytes
 
 _PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _UNCACHED = ("thinking", "redacted_thinking")
@@ -160,13 +159,11 @@ def _answered(message: Object, answer: TrueAnswer) -> Object | None:
     content, known = message.get("content"), ids_of(answer)
     if message.get("role") != "user" or not isinstance(content, list):
         return None
-    changed, is_changed = list(content), False
-    for place, block in enumerate(map(object_of, content)):
-        given = text_of(block.get("tool_use_id"))
-        true = known.get(plain_id(given)) if given else None
-        if true is not None and true != given:
-            changed[place], is_changed = {**block, "tool_use_id": true}, True
-    return {**message, "content": changed} if is_changed else None
+    changed = [with_true_id(block, "tool_use_id", known) for block in _blocks(content)]
+    if not any(changed):
+        return None
+    blocks = [true or block for true, block in zip(changed, content, strict=True)]
+    return {**message, "content": blocks}
 
 
 def _cached(content: Json, messages: Sequence[Json]) -> list[Json]:
@@ -317,15 +314,7 @@ class MessagesFooter:
                 object_of(body.get("delta")).get("stop_reason") == "end_turn" and place.may_add
             ):
                 place.is_added = True
-                return b"".join(self._text_block(place)) + raw
+                writer = MessagesWriter(ChatRequest(Wire.MESSAGES, "", ()))
+                writer.resume(place.parts)
+                return writer.write_whole(place.line) + raw
         return raw
-
-    @staticmethod
-    def _text_block(place: FooterPlace) -> Iterator[bytes]:
-        events: dict[str, Object] = {
-            "content_block_start": {"content_block": {"type": "text", "text": ""}},
-            "content_block_delta": {"delta": {"type": "text_delta", "text": place.line}},
-            "content_block_stop": {},
-        }
-        for name, fields in events.items():
-            yield event_bytes({"type": name, "index": place.parts, **fields}, name)

@@ -37,7 +37,7 @@ from metaclaw.wires.fields import (
     text_of,
 )
 from metaclaw.wires.format import AttemptMessages, CallOutput, FooterPlace, HeldCall
-from metaclaw.wires.relay import events_of, has_mark, ids_of, is_shown, plain_id
+from metaclaw.wires.relay import events_of, has_mark, ids_of, is_shown, plain_id, with_true_id
 from metaclaw.wires.responses.answers import (
     Envelope,
     call_item,
@@ -86,7 +86,8 @@ class ResponsesWriter:
         self._request = request
         self._tools = ClientTools(request)
         self._envelope: Envelope | None = None
-        self._number = 0
+        self.number = 0
+        """The number of the next event."""
         self._output: dict[int, Json] = {}
         self._next_index = 0
         self._item: _OpenItem | None = None
@@ -98,7 +99,7 @@ class ResponsesWriter:
         """Continue a response of which the client has these items; `write` must not be given a
         Begin.
         """
-        self._number, response = shown.number, shown.response
+        self.number, response = shown.number, shown.response
         self._output = {index: item for index, item in shown.items.items() if index in shown.done}
         self._next_index = max(shown.items, default=-1) + 1
         self._envelope = Envelope(
@@ -112,6 +113,14 @@ class ResponsesWriter:
                 self._calls.add_said(ToolCallDelta(place, call.id, call.name, call.arguments))
         if (first := self._calls.open) is not None:
             self._item = self._begun.pop(first.index)
+
+    def continue_at(self, number: int, index: int) -> None:
+        """Continue with this event and this item, without the items before it."""
+        self.number, self._next_index = number, index
+
+    def write_whole(self, text: str) -> bytes:
+        """Return the bytes for a message that has just this text."""
+        return self.write(TextDelta(text)) + self._leave()
 
     def write(self, delta: Delta) -> bytes:
         """Return the bytes for one delta."""
@@ -138,8 +147,8 @@ class ResponsesWriter:
                 assert_never(delta)
 
     def _event(self, name: str, body: Object) -> bytes:
-        said = event_bytes({"type": name, "sequence_number": self._number, **body}, name)
-        self._number += 1
+        said = event_bytes({"type": name, "sequence_number": self.number, **body}, name)
+        self.number += 1
         return said
 
     def _at(self, item: _OpenItem) -> Object:
@@ -154,7 +163,8 @@ class ResponsesWriter:
         self._item, self._output[item.index] = None, body
         return self._event("response.output_item.done", {"output_index": item.index, "item": body})
 
-    def _items(self) -> list[Json]:
+    def items(self) -> list[Json]:
+        """The items that have been written."""
         return [self._output[index] for index in sorted(self._output)]
 
     def _leave(self) -> bytes:
@@ -296,18 +306,18 @@ class ResponsesWriter:
             self._status = "incomplete"
         said = self._leave()
         envelope = self._envelope or Envelope(self._request, "", "")
-        response = envelope.render(self._items(), finish=delta.finish, usage=delta.usage)
+        response = envelope.render(self.items(), finish=delta.finish, usage=delta.usage)
         return said + self._event(f"response.{self._status}", {"response": response})
 
     def _fail(self, delta: Failed) -> bytes:
         """Write both events that clients may expect for a failure: the error, and the failed
         response.
         """
-        said = event_bytes(error_event(delta.message, delta.code, self._number), "error")
-        self._number += 1
+        said = event_bytes(error_event(delta.message, delta.code, self.number), "error")
+        self.number += 1
         envelope = self._envelope or Envelope(self._request, "", "")
         return said + self._event(
-            "response.failed", {"response": envelope.fail(self._items(), delta.message)}
+            "response.failed", {"response": envelope.fail(self.items(), delta.message)}
         )
 
 
@@ -402,7 +412,7 @@ def restore(
         if place == first:
             restored += messages
         if place not in gone:
-            restored.append(_answered(objects[place], known) or item)
+            restored.append(with_true_id(objects[place], "call_id", known) or item)
     return restored
 
 
@@ -461,13 +471,6 @@ def _is_said(item: Object) -> bool:
         and not kind.endswith("_output")
         and item.get("role") in (None, "assistant")
     )
-
-
-def _answered(item: Object, known: Mapping[str, str]) -> Object | None:
-    """A result with the provider's id, if a client has changed it; else None."""
-    given = text_of(item.get("call_id"))
-    true = known.get(plain_id(given)) if given else None
-    return None if true is None or true == given else {**item, "call_id": true}
 
 
 class _ReadStream:
@@ -577,7 +580,7 @@ class ResponsesFooter:
         for item in output:
             for part in list_of(object_of(item).get("content")):
                 place.note(text_of(object_of(part).get("text")))
-        output.append(self._item(place.line))
+        output.append(message_item(new_id("msg_"), place.line, (), "completed"))
         return place.may_add
 
     def add_to_event(self, place: FooterPlace, raw: bytes, body: Object) -> bytes:
@@ -586,48 +589,20 @@ class ResponsesFooter:
         if body.get("type") != "response.completed":
             return raw
         response = object_of(body.get("response"))
-        output, item = response.get("output"), self._item(place.line)
+        output = response.get("output")
         if not isinstance(output, list) or not self._has_only_words(output) or not place.may_add:
             return raw
         place.is_added = True
         number = body.get("sequence_number")
-        number = number if isinstance(number, int) else 0
-        said = []
-        for count, (name, fields) in enumerate(self._item_events(place.line, item, len(output))):
-            said.append(
-                event_bytes({"type": name, "sequence_number": number + count, **fields}, name)
-            )
+        writer = ResponsesWriter(ChatRequest(Wire.RESPONSES, "", ()))
+        writer.continue_at(number if isinstance(number, int) else 0, len(output))
+        said = writer.write_whole(place.line)
         whole = {
             **body,
-            "sequence_number": number + len(said),
-            "response": {**response, "output": [*output, item]},
+            "sequence_number": writer.number,
+            "response": {**response, "output": [*output, *writer.items()]},
         }
-        return b"".join(said) + event_bytes(whole, "response.completed")
-
-    def _item_events(self, line: str, item: Object, index: int) -> Iterator[tuple[str, Object]]:
-        where: Object = {"item_id": item["id"], "output_index": index}
-        inner: Object = {**where, "content_index": 0}
-        begun: Object = {"type": "output_text", "text": "", "annotations": []}
-        done: Object = {**begun, "text": line}
-        yield (
-            "response.output_item.added",
-            {"output_index": index, "item": {**item, "status": "in_progress", "content": []}},
-        )
-        yield "response.content_part.added", {**inner, "part": begun}
-        yield "response.output_text.delta", {**inner, "delta": line, "logprobs": []}
-        yield "response.output_text.done", {**inner, "text": line, "logprobs": []}
-        yield "response.content_part.done", {**inner, "part": done}
-        yield "response.output_item.done", {"output_index": index, "item": item}
-
-    def _item(self, line: str) -> Object:
-        part: Object = {"type": "output_text", "text": line, "annotations": []}
-        return {
-            "type": "message",
-            "id": new_id("msg_"),
-            "role": "assistant",
-            "status": "completed",
-            "content": [part],
-        }
+        return said + event_bytes(whole, "response.completed")
 
     def _has_only_words(self, output: list[Json]) -> bool:
         return all(text_of(object_of(item).get("type")) in _PLAIN_ITEMS for item in output)

@@ -1,20 +1,11 @@
-"""Prompts made from recorded turns: with the worked examples of a skill, with a hint, or with a
-varied request.
+"""Worked examples of skills, as demonstrations.
 
-**Worked examples.** A line such as `Write 2:17 pm for the roster. -> 14:17+05:30` in the text of a
-skill is a demonstration: the prompt of a recorded turn, with the example's request in place of what
-was asked and without the line itself, and the example's answer. Only examples that the skill's own
-check confirms are used.
-
-**Hints.** The hint is the text of the rules and skills that stood in the turn's prompt, put near
-the question, and the answer that the person wanted, if they said it. Answers that are better with the hint are taught
-without it.
-
-**Variations.** Where a check can score the answers, a request is also asked with other numbers and
-names (`train.extra_prompts`)."""
+A line such as `Write 2:17 pm for the roster. -> 14:17+05:30` in the text of a skill is one: the
+prompt of a recorded turn, with the example's request in place of what was asked and without the
+line itself, and the example's answer. Only examples that the skill's own check confirms are
+used."""
 
 import logging
-import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,14 +17,11 @@ from metaclaw.domain.chat import ChatRequest, Message, Role, Text
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Rollout
-from metaclaw.domain.turn import Step, Turn
+from metaclaw.domain.turn import Step
 from metaclaw.errors import EngineError, WireError
 from metaclaw.ports import Tokeniser
-from metaclaw.training.advantages import ScoredGroup, TrainingData
-from metaclaw.training.extra_prompts import VariationKind, vary
-from metaclaw.training.imitation import LEAST_GAIN, Demonstration, imitate_hinted, with_hint
-from metaclaw.training.records import FULL_REWARD, StepRecord
-from metaclaw.training.replay import UnplayableError, sent_request
+from metaclaw.training.imitation import Demonstration
+from metaclaw.training.records import FULL_REWARD
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.training_turns import TrainingTurn
 from metaclaw.wires import plain
@@ -55,13 +43,6 @@ _QUOTES: Final = (("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("„", "�
 _MOST_OF_A_KEY: Final = 6
 _HOSTS: Final = 2
 _MOST_ANSWER_CHARS: Final = 400
-_TRIED: Final = 64
-_LEAST_HELPED: Final = 0.03
-_MOST_HINT_CHARS: Final = 2_000
-_MOST_PROMPTS: Final = 512
-_MOST_OF_A_TURN: Final = 6
-_MOST_TASK_CHARS: Final = 400
-_MARK: Final = "~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,93 +126,6 @@ class Examples:
         except (WireError, EngineError, ValueError) as error:
             log.info("no_demonstration turn=%s reason=%s", host.id, error)
             return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HintPrompts:
-    """Makes prompts with hints. Blocks."""
-
-    skill: Callable[[SkillName], Skill | None]
-    reference: Callable[[Step], str | None]
-    tokeniser: Tokeniser
-
-    def of(self, turn: Turn, step: Step) -> tuple[int, ...] | None:
-        """The tokens of the turn's prompt with a hint; None where there is nothing to hint at."""
-        text = self._text(step)
-        if not text:
-            return None
-        try:
-            return self.tokeniser.prompt(plain(with_hint(sent_request(turn), text)))
-        except (UnplayableError, WireError, EngineError, ValueError) as error:
-            log.info("no_hint turn=%s reason=%s", turn.id, error)
-            return None
-
-    def _text(self, step: Step) -> str:
-        skills = [skill for name in step.stamp.skills if (skill := self.skill(name)) is not None]
-        texts = [skill.body.strip() for skill in skills]
-        if (wanted := self.reference(step)) is not None:
-            texts.append(f"The answer that is wanted: {wanted}")
-        return "\n".join(texts)[:_MOST_HINT_CHARS]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variations:
-    """Makes varied prompts. `request` is what the provider got for a turn, None where that cannot
-    be read. Blocks.
-    """
-
-    request: Callable[[TurnId], ChatRequest | None]
-    rewards: Rewards
-    tokeniser: Tokeniser
-
-    def of(self, turns: Sequence[TrainingTurn], seed: int) -> list[TrainingTurn]:
-        """Varied prompts of these turns, as many of each; the same for the same turns and seed."""
-        able = [
-            one
-            for one in turns
-            if len(one.step.task) <= _MOST_TASK_CHARS and self.rewards.has_check(one.step)
-        ]
-        if not able:
-            return []
-        tasks: dict[str, list[str]] = {}
-        for one in able:
-            tasks.setdefault(one.key, []).append(one.step.task)
-        kinds = {key: VariationKind.of(some) for key, some in tasks.items()}
-        each = min(_MOST_OF_A_TURN, _MOST_PROMPTS // len(able))
-        return [varied for one in able for varied in self._of_one(one, kinds[one.key], each, seed)]
-
-    def _of_one(
-        self, turn: TrainingTurn, kind: VariationKind, count: int, seed: int
-    ) -> list[TrainingTurn]:
-        request, task = self.request(turn.id), turn.step.task
-        if request is None or not is_asked_in(request, task):
-            return []
-        chance = random.Random(f"{seed}/{turn.id}")
-        found: dict[str, TrainingTurn] = {}
-        for number in range(count):
-            varied = vary(task, kind, chance)
-            if varied is None or varied in found:
-                continue
-            try:
-                prompt = self.tokeniser.prompt(plain(asking(request, task, varied)))
-            except (WireError, EngineError, ValueError) as error:
-                log.info("not_varied turn=%s reason=%s", turn.id, error)
-                return []
-            made = TurnId(f"{turn.id}{_MARK}{number}")
-            history = asking(
-                ChatRequest(request.wire, "", turn.step.history), task, varied
-            ).messages
-            step = replace(
-                turn.step,
-                turn=made,
-                task=varied,
-                history=history,
-                answer=(),
-                after=(),
-                said_after=None,
-            )
-            found[varied] = replace(turn, id=made, prompt=prompt, step=step, hinted=None)
-        return list(found.values())
 
 
 def worked_examples(text: str) -> list[WorkedExample]:
@@ -320,30 +214,3 @@ def _changed(message: Message, old: str, new: str) -> Message:
         for part in message.parts
     )
     return replace(message, parts=parts)
-
-
-def may_help(records: Sequence[StepRecord]) -> bool:
-    """Whether hints are worth drawing: they have not been tried often yet, or they helped now and
-    then.
-    """
-    tried = sum(record.hinted for record in records)
-    return tried < _TRIED or sum(record.helped for record in records) >= _LEAST_HELPED * tried
-
-
-def distil(
-    plainly: Sequence[ScoredGroup], with_hint: Sequence[ScoredGroup], weight: float = 1.0
-) -> TrainingData:
-    """Data for cross entropy: of each prompt the answers with the hint that earned more than those
-    without it, behind the prompt without the hint."""
-    harvest = TrainingData(())
-    for before, hinted_group in zip(plainly, with_hint, strict=True):
-        rewards = [reward for _, reward in before.known]
-        harvest += imitate_hinted(
-            [hinted_group], good=sum(rewards) / len(rewards) + LEAST_GAIN, weight=weight
-        )
-    return harvest
-
-
-def base_turn(turn: TurnId) -> TurnId:
-    """The recorded turn that a prompt was made from."""
-    return TurnId(turn.split(_MARK)[0])

@@ -1,32 +1,17 @@
-"""Prompts besides the recorded ones: ordinary questions for rehearsal, and variations of recorded
-requests. Pure.
+"""Rehearsal: ordinary questions, so that training on a few narrow tasks does not let the model drift
+everywhere else. Pure.
 
-**Rehearsal.** Every step also trains a little on the untrained model's own answers to ordinary
-questions:
+Every step also trains a little on the untrained model's own answers to ordinary questions:
 
     loss = -w · Σ ln π(y_t)      over answers y that the untrained weights drew for ordinary prompts (`rehearsal.toml`)
 
-Training on a few narrow tasks lets a model drift everywhere else. Its own answers hold it in place:
-their cross entropy is the Kullback-Leibler divergence from the untrained model, up to a constant.
-The run's seed and the step determine the answers.
-
-**Variations.** A model soon memorises the answers to a few dozen recorded requests, and then its
-answers to them say little about new requests. A check that reads the request can also score answers
-to new requests, so these are made from recorded requests of the same kind:
-
-- every number becomes another between the smallest and the largest at its place, sometimes one with
-  fewer digits;
-- words that few of these requests have (names, things) become other such words, or everyday words;
-  common words stay.
-
-If most words of a request are rare, the requests are not of one kind, and only numbers change.
-"""
+Its own answers hold it in place: their cross entropy is the Kullback-Leibler divergence from the
+untrained model, up to a constant. The run's seed and the step determine the answers."""
 
 import random
 import re
 import tomllib
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -193,109 +178,3 @@ def _plain(text: str) -> str:
 def _request(text: str, system: str) -> ChatRequest:
     instructions = (Message(Role.SYSTEM, (Text(system),)),) if system else ()
     return ChatRequest(Wire.CHAT, "", (*instructions, Message(Role.USER, (Text(text),))))
-
-
-_NUMBER: Final = re.compile(r"\d+")
-_WORD: Final = re.compile(r"[^\W\d_]+")
-_RARE_SHARE: Final = 0.1
-_LEAST_TASKS: Final = 10
-_LEAST_CHARS: Final = 3
-_MOST_RARE: Final = 0.5
-_MOST_DIGITS: Final = 12
-_BY_LENGTH: Final = 0.25
-"""How often the number of digits is drawn first: otherwise short numbers would be very rare."""
-
-
-@dataclass(frozen=True, slots=True)
-class NumberSpan:
-    """The numbers at one place of the requests: smallest, largest, and the width to which they are
-    padded with zeros.
-    """
-
-    least: int
-    largest: int
-    width: int
-
-    @classmethod
-    def of(cls, numbers: Sequence[str]) -> "NumberSpan":
-        values = [int(number) for number in numbers]
-        padded = [len(number) for number in numbers if number[0] == "0" and len(number) > 1]
-        return cls(min(values), max(values), max(padded, default=0))
-
-    def draw(self, chance: random.Random) -> str:
-        """Draw a number; sometimes its number of digits is drawn first."""
-        least, largest = self.least, self.largest
-        if chance.random() < _BY_LENGTH:
-            digits = chance.randint(len(str(least)), len(str(largest)))
-            least, largest = (
-                max(least, 10 ** (digits - 1) if digits > 1 else 0),
-                min(largest, 10**digits - 1),
-            )
-        return str(chance.randint(least, largest)).zfill(self.width)
-
-
-@dataclass(frozen=True, slots=True)
-class VariationKind:
-    """Requests of one kind: their rare words, and the spans of the numbers at each place, by how
-    many numbers a request has.
-    """
-
-    rare: frozenset[str]
-    spans: Mapping[int, tuple[NumberSpan, ...]]
-
-    @classmethod
-    def of(cls, tasks: Sequence[str]) -> "VariationKind":
-        rows: dict[int, list[list[str]]] = {}
-        for task in tasks:
-            numbers = _NUMBER.findall(task)
-            if numbers and max(map(len, numbers)) <= _MOST_DIGITS:
-                rows.setdefault(len(numbers), []).append(numbers)
-        spans = {
-            count: tuple(NumberSpan.of(column) for column in zip(*found, strict=True))
-            for count, found in rows.items()
-        }
-        return cls(_rare(tasks), spans)
-
-
-def _rare(tasks: Sequence[str]) -> frozenset[str]:
-    """The words that few of these requests have; empty if there are too few requests."""
-    if len(tasks) < _LEAST_TASKS:
-        return frozenset()
-    counts = Counter(word for task in tasks for word in set(_WORD.findall(task)))
-    most = max(1, int(_RARE_SHARE * len(tasks)))
-    return frozenset(
-        word for word, count in counts.items() if count <= most and len(word) >= _LEAST_CHARS
-    )
-
-
-def vary(task: str, kind: VariationKind, chance: random.Random) -> str | None:
-    """A variation of this request; None if nothing in it can be changed."""
-    varied = _with_numbers(_with_words(task, kind, chance), kind, chance)
-    return varied if varied != task else None
-
-
-def _with_words(task: str, kind: VariationKind, chance: random.Random) -> str:
-    words = _WORD.findall(task)
-    if not words or sum(word in kind.rare for word in words) > _MOST_RARE * len(words):
-        return task
-    others = (sorted(kind.rare), ordinary_words())
-    # All occurrences of a word become the same other word.
-    new = {
-        word: _shaped(chance.choice(chance.choice(others)), word)
-        for word in dict.fromkeys(words)
-        if word in kind.rare
-    }
-    return _WORD.sub(lambda found: new.get(found[0], found[0]), task)
-
-
-def _with_numbers(task: str, kind: VariationKind, chance: random.Random) -> str:
-    spans = kind.spans.get(len(_NUMBER.findall(task)), ())
-    drawn = iter([span.draw(chance) for span in spans])
-    return _NUMBER.sub(lambda found: next(drawn), task) if spans else task
-
-
-def _shaped(word: str, like: str) -> str:
-    """The word with the capitalisation of `like`."""
-    if like.isupper():
-        return word.upper()
-    return word.capitalize() if like[0].isupper() else word.lower()

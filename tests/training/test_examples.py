@@ -14,7 +14,8 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.training.advantages import ScoredGroup
-from metaclaw.training.derived_prompts import HintPrompts, distil, may_help, worked_examples
+from metaclaw.training.examples import worked_examples
+from metaclaw.training.hints import HintPrompts, distil, may_help
 from metaclaw.training.imitation import is_flat
 from metaclaw.training.records import StepRecord
 from metaclaw.training.training_turns import LeastTurns
@@ -71,7 +72,7 @@ async def test_only_what_the_check_confirms_is_shown_and_without_the_line_that_g
 ) -> None:
     stage = Stage(tmp_path, skill=REVERSED)
     turns = [one for turn in stage.talk(3) if (one := stage.turns._training_turn(turn)) is not None]
-    found = await stage.slow.examples.of(turns)
+    found = await stage.slow.trainer.examples.of(turns)
     assert [bytes(one.tokens[:-1]).decode() for one in found] == ["dcba", "zyx"]
     assert all(one.tokens[-1] == END for one in found)
     assert all(
@@ -91,7 +92,7 @@ async def test_only_what_the_check_confirms_is_shown_and_without_the_line_that_g
 async def test_the_line_of_an_example_is_not_in_its_prompt(tmp_path: Path) -> None:
     stage = Stage(tmp_path, skill=replace(STARS, body=f"{STARS.body}\nwell -> x*\n\nBye."))
     turns = [one for turn in stage.talk(1) if (one := stage.turns._training_turn(turn)) is not None]
-    examples = stage.slow.examples
+    examples = stage.slow.trainer.examples
     request = examples.request(turns[0].id)
     assert request is not None
     placed = "".join(part.text for part in request.messages[0].parts if isinstance(part, Text))
@@ -275,11 +276,11 @@ def test_a_group_without_spread_and_reward_needs_a_hint(
 
 
 def test_only_answers_that_earned_more_with_the_hint_are_taught() -> None:
-    harvest = distil([scored(0.2, 0.2)], [scored(0.2, 1.0)])
-    assert [one.tokens_T for one in harvest.data] == [(2,)]
+    taught = distil([scored(0.2, 0.2)], [scored(0.2, 1.0)])
+    assert [one.tokens_T for one in taught] == [(2,)]
 
 
-def test_a_hint_is_the_rules_text_or_what_was_wanted_before_and_never_the_turns_own_correction(
+def test_a_hint_is_the_rules_text_and_the_answer_that_was_wanted_not_the_whole_correction(
     tmp_path: Path,
 ) -> None:
     stage = Stage(tmp_path)

@@ -1,0 +1,147 @@
+"""The trial of a candidate: it is weighed against what serves; where general abilities are all that
+it lost, it is weighed again with its change made smaller."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.policy import GateReport, PolicyState, PolicyVersion
+from metaclaw.domain.status import LoopState
+from metaclaw.domain.training import Drawing
+from metaclaw.ports import TrainingBackend
+from metaclaw.store import SqlPolicies
+from metaclaw.training.habits import HabitTest
+from metaclaw.training.proof import Proof
+from metaclaw.training.recipe import JudgingBudget
+from metaclaw.training.recorded_tasks import share_left
+from metaclaw.training.serving_versions import Versions
+from metaclaw.training.status import LoopStatus
+from metaclaw.training.training_turns import MOST_HELD_OUT, QueryTurns
+
+log = logging.getLogger(__name__)
+
+_DRAWS: Final = 4
+_SMALLER: Final = (0.8, 0.64)
+"""The sizes in which a candidate that lost general abilities is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateScale:
+    """How much of its change a candidate has that was made smaller: kept in a file, so that a
+    program that was killed goes on with the next size. Blocks."""
+
+    path: Path
+
+    def read(self) -> float:
+        """The last size it was to be tried in; 1 where it was never made smaller."""
+        try:
+            return float(self.path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return 1.0
+
+    def write(self, scale: float) -> None:
+        """It is tried in this size from now on."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(f"{scale:g}", encoding="utf-8")
+
+    def forget(self) -> None:
+        """It was judged."""
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass(eq=False, kw_only=True)
+class CandidateTrial:
+    """Weighs candidates. `judge` names who scores where no check does, for the report."""
+
+    turns: QueryTurns
+    policies: SqlPolicies
+    versions: Versions
+    backend: TrainingBackend
+    judging: JudgingBudget
+    proof: Proof
+    habits: HabitTest
+    folder: Path
+    judge: Callable[[], str | None]
+    status: LoopStatus
+
+    async def weigh(self, candidate: PolicyVersion) -> GateReport:
+        """What the gate says of a candidate, in the size in which it was tried last. Raises
+        TrainingError.
+        """
+        self.status.state = LoopState.PROVING
+        kept = self._kept(candidate)
+        scale = await run_sync(kept.read)
+        report = await self._weigh(candidate, scale)
+        # Weights that a person promoted meanwhile stay as they are.
+        while (
+            report.lost_abilities
+            and (smaller := self._smaller_than(scale)) is not None
+            and await self.is_undecided(candidate)
+        ):
+            log.info(
+                "candidate_made_smaller version=%d scale=%g reason=%s",
+                candidate.number,
+                smaller,
+                report.reasons[0],
+            )
+            # Before it is done: what is tried once more than needed is judged more strictly.
+            await run_sync(kept.write, smaller)
+            await self.backend.shrink(
+                candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem
+            )
+            scale = smaller
+            report = await self._weigh(candidate, scale)
+        report = replace(report, drawn_by=candidate.note or None)
+        if scale == 1.0:
+            return report
+        note = f"with {scale:.0%} of its change: more of it cost general abilities"
+        return replace(report, reasons=(*report.reasons, note))
+
+    async def is_undecided(self, candidate: PolicyVersion) -> bool:
+        """Whether it is still a candidate: a person may promote it while the gate weighs it."""
+        now = await run_sync(self.policies.version, candidate.number)
+        return now is not None and now.state is PolicyState.CANDIDATE
+
+    async def forget(self, candidate: PolicyVersion) -> None:
+        """It was ruled on. Not before: a program killed in between must not weigh smaller weights
+        as the first try.
+        """
+        await run_sync(self._kept(candidate).forget)
+
+    def _kept(self, candidate: PolicyVersion) -> CandidateScale:
+        return CandidateScale(self.folder / "scales" / f"{candidate.number:06d}")
+
+    async def _weigh(self, candidate: PolicyVersion, scale: float) -> GateReport:
+        serving = await run_sync(self.policies.version, self.versions.serving.version)
+        held_out = await run_sync(self.turns.held_out, MOST_HELD_OUT)
+        await self.judging.require_for_gate(held_out)
+        self.status.trouble = None
+        before = None if serving is None else serving.weights
+        report = await self.proof.weigh(
+            candidate.weights,
+            before,
+            held_out,
+            seed=candidate.number,
+            judge=self.judge(),
+            number=(1.0, *_SMALLER).index(scale) + 1,
+        )
+        if not report.is_passed:
+            return report
+        rules = self.proof.rules
+        drawing = Drawing(_DRAWS, rules.max_tokens, rules.temperature, candidate.number)
+        return replace(
+            report,
+            habits=await self.habits.compare(candidate.weights, before, held_out),
+            left_recording=await share_left(self.backend, candidate.weights, held_out, drawing),
+        )
+
+    def _smaller_than(self, scale: float) -> float | None:
+        """The next size to try; None where all were tried, or the backend cannot make a change
+        smaller.
+        """
+        smaller = (one for one in _SMALLER if one < scale)
+        return next(smaller, None) if self.backend.abilities.scales else None
