@@ -37,7 +37,7 @@ test-red-team: $(VENV)/.dev
 SDK_LEFTOVERS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 test-tinker: $(VENV)/.dev
 	$(BIN)/python scripts/skyrl-env
-	for sdk in sdk sdk-mint sdk-new weaver; do .cache/tinker/$$sdk/bin/python -m pytest -n0 $(SDK_LEFTOVERS) tests/training/backends plugins/tinker plugins/weaver || exit 1; done
+	for sdk in sdk sdk-mint sdk-skyrl sdk-new weaver; do .cache/tinker/$$sdk/bin/python -m pytest -n0 $(SDK_LEFTOVERS) tests/training/backends plugins/tinker plugins/weaver || exit 1; done
 
 # vLLM's CPU build (2 GB once) with an adapter of ours, swapped while it runs.
 test-vllm: $(VENV)/.dev

@@ -20,7 +20,7 @@ from metaclaw.engine.attention import Cache, Span
 from metaclaw.engine.batch import DrawnToken, Sampler
 from metaclaw.engine.checkpoint import Shape, Steps, finish
 from metaclaw.engine.device_draw import draw_together
-from metaclaw.engine.training.decode import Adapt, Stack, fuse
+from metaclaw.engine.stack import Adapt, Stack, fuse_tensors
 from metaclaw.engine.training.decode_cuda import Recorder
 from metaclaw.engine.training.lora import BUNDLES, Adapter, projection_shapes, reading_adapter
 from metaclaw.errors import TrainingError
@@ -217,7 +217,7 @@ class SharedModel:
         self.shape = shape
         self.context = min(shape.positions, _MAX_CONTEXT)
         where = torch.device(device)
-        self._stack = Stack(shape, fuse(shape, tensors, where, dtype), device, dtype, is_fused=True)
+        self._stack = Stack(shape, fuse_tensors(shape, tensors, where, dtype), self.context)
         self.adapters = AdapterTable(projection_shapes(tensors), self._stack)
         self._number = 0
         self._cache = Cache(shape, slots, self.context, dtype, device=device)

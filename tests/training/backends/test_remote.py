@@ -253,7 +253,7 @@ async def test_logprobs_of_another_temperature_are_asked_for_anew() -> None:
 
 
 async def test_prompts_of_one_call_have_seeds_of_their_own() -> None:
-    seen: list[int] = []
+    seen: list[int | None] = []
 
     class Listening(PracticeService):
         async def base(self) -> ServiceSampler:
@@ -266,7 +266,7 @@ async def test_prompts_of_one_call_have_seeds_of_their_own() -> None:
 
     await make(Listening(Classroom())).sample_base([(65,)] * 50, DRAWING)
     assert len(set(seen)) == 50
-    assert all(0 <= seed < 2**30 for seed in seen)
+    assert all(seed is not None and 0 <= seed < 2**30 for seed in seen)
 
 
 async def test_a_sampler_that_failed_is_made_anew_for_the_next_request(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from metaclaw_tinker.sdk import (
     TinkerSdk,
     TinkerServiceClient,
     TinkerTrainingClient,
+    awaited,
     end_session,
     load_tinker,
     resolved,
@@ -219,10 +220,10 @@ class TinkerTrainee:
         """Send one piece."""
         service = self._service
         data = [make_datum(service.sdk.types, row, objective) for row in rows]
-        pending = await service.calls.wait(
+        pending = await service.calls.run(
             "cannot send a piece",
             service.waits.connect_s,
-            lambda: self._client.forward_backward_async(data, objective.name, objective.config),
+            lambda: self._client.forward_backward(data, objective.name, objective.config),
         )
 
         async def outcome() -> list[list[float]]:
@@ -241,10 +242,10 @@ class TinkerTrainee:
 
     async def step(self, adam: Adam) -> Awaitable[float | None]:
         service = self._service
-        pending = await service.calls.wait(
+        pending = await service.calls.run(
             "cannot send an optimiser step",
             service.waits.connect_s,
-            lambda: self._client.optim_step_async(make_adam(service.sdk.types, adam)),
+            lambda: self._client.optim_step(make_adam(service.sdk.types, adam)),
         )
         if self.reduction is Reduction.MEAN and adam.grad_clip_norm > 0.0 and self._clips:
             self._clips = False
@@ -265,14 +266,12 @@ class TinkerTrainee:
 
     async def save(self, name: str, *, for_good: bool) -> str:
         """Weights and optimiser under a `tinker://` path."""
-        return await self._saved(
-            f"cannot save {name}", self._client.save_state_async, name, for_good
-        )
+        return await self._saved(f"cannot save {name}", self._client.save_state, name, for_good)
 
     async def publish(self, name: str, *, for_good: bool) -> str:
         """Weights for samplers under a `tinker://` path."""
         return await self._saved(
-            f"cannot publish {name}", self._client.save_weights_for_sampler_async, name, for_good
+            f"cannot publish {name}", self._client.save_weights_for_sampler, name, for_good
         )
 
     async def aclose(self) -> None:
@@ -283,12 +282,12 @@ class TinkerTrainee:
     async def _saved(
         self,
         what: str,
-        save: Callable[[str, int | None], Awaitable[TinkerPending[Saved]]],
+        save: Callable[[str, int | None], TinkerPending[Saved]],
         name: str,
         for_good: bool,
     ) -> str:
         async def saved() -> Saved:
-            pending = await save(name, None if for_good else EXPIRY_S)
+            pending = await run_in_thread(lambda: save(name, None if for_good else EXPIRY_S))
             return await pending.result_async()
 
         return (await self._service.calls.wait(what, self._service.waits.train_s, saved)).path
@@ -344,7 +343,7 @@ class TinkerSampler:
 
     async def _asked(self, what: str, ask: "Callable[[], Future[T]]") -> T:
         return await self._service.calls.wait(
-            what, self._service.waits.sample_s, lambda: asyncio.wrap_future(ask())
+            what, self._service.waits.sample_s, lambda: awaited(ask())
         )
 
     async def aclose(self) -> None:

@@ -1,8 +1,9 @@
 """Types for the parts of Tinker's SDK (from 0.22 on) that are used here, which MinT's has, too."""
 
+import asyncio
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar, cast
 
@@ -70,18 +71,18 @@ class TinkerSamplingClient(Protocol):
 
 
 class TinkerTrainingClient(Protocol):
-    """A model in training."""
+    """A model in training. The calls block at first, and return what can be awaited; their twins
+    with `_async` are going from the SDK.
+    """
 
     model_id: str
 
-    async def forward_backward_async(
+    def forward_backward(
         self, data: list[object], loss_fn: str, loss_fn_config: dict[str, float] | None = None
     ) -> TinkerPending[Taught]: ...
-    async def optim_step_async(self, adam_params: object) -> TinkerPending[Stepped]: ...
-    async def save_state_async(
-        self, name: str, ttl_seconds: int | None = None
-    ) -> TinkerPending[Saved]: ...
-    async def save_weights_for_sampler_async(
+    def optim_step(self, adam_params: object) -> TinkerPending[Stepped]: ...
+    def save_state(self, name: str, ttl_seconds: int | None = None) -> TinkerPending[Saved]: ...
+    def save_weights_for_sampler(
         self, name: str, ttl_seconds: int | None = None
     ) -> TinkerPending[Saved]: ...
 
@@ -128,6 +129,12 @@ def resolved(made: T) -> T:
     """The client that was made: newer SDKs (0.38) return a future of it."""
     result = getattr(made, "result", None)
     return made if result is None else cast(T, result())
+
+
+def awaited(pending: "Future[T]") -> Awaitable[T]:
+    """The result of a request to a sampler: newer SDKs (0.38) return a future of their own."""
+    own = cast("TinkerPending[T] | None", pending if hasattr(pending, "result_async") else None)
+    return asyncio.wrap_future(pending) if own is None else own.result_async()
 
 
 def end_session(client: TinkerServiceClient) -> None:
