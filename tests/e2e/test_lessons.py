@@ -164,3 +164,34 @@ def test_a_secret_in_an_error_line_is_in_no_lesson(program: Program, teacher: Te
     program.wait_for("/api/lessons", lambda facts: "cloud" in str(facts), PATIENCE_S)
     assert secret not in str(program.get("/api/lessons"))
     assert all(secret not in prompt_text(seen.json) for seen in teacher.asked("evolve"))
+
+
+def test_what_three_sessions_did_becomes_a_script_once_the_person_approves_it(
+    program: Program,
+) -> None:
+    for number in range(1, 5):
+        version = f"1.{number}"
+        ran = ("make dist", f"git tag v{version}", f"./publish.sh v{version}", "git push --tags")
+        session(program, f"release {version}", *((command, "done") for command in ran))
+        if number == 2:
+            known = program.get("/api/candidates")["candidates"]
+            assert not any("procedure" in one["kind"] for one in known)
+    waiting = program.wait_for(
+        "/api/candidates?standing=waiting",
+        lambda facts: any("procedure" in one["kind"] for one in facts["candidates"]),
+        PATIENCE_S,
+    )
+    (asked,) = (one for one in waiting["candidates"] if "procedure" in one["kind"])
+    folder = program.home / "skills" / asked["skill"] / "scripts"
+    assert 'git tag "$1"' in program.command("candidates", "show", asked["id"]).stdout
+    assert not folder.exists()
+    approved = program.command("candidates", "approve", asked["id"])
+    assert (approved.returncode, "is in force now" in approved.stdout) == (0, True), approved.stderr
+    (script,) = folder.iterdir()
+    assert script.read_text().splitlines()[-4:] == [
+        "make dist",
+        'git tag "$1"',
+        './publish.sh "$1"',
+        "git push --tags",
+    ]
+    assert str(script) in program.get(f"/api/skills/{asked['skill']}")["body"]

@@ -58,6 +58,23 @@ def test_the_numbers_are_those_of_the_plain_pass_however_the_text_is_cut(member:
     torch.testing.assert_close(torch.cat(one_by_one), expected[20:], atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_same_on_a_gpu_in_half_precision(member: Path) -> None:
+    shape, tensors = read_shape(member), map_tensors(member)
+    shared = SharedModel(shape, tensors, 3, device="cuda", dtype=torch.bfloat16)
+    plain = load_llama(member)
+    expected = plain.run(plain.new_cache(1), [Span(0, 0, _TOKENS)], range(30))
+    cache = shared.new_cache(3)
+    whole = shared.run(cache, [Span(2, 0, _TOKENS)], range(30)).cpu()
+    shared.run(cache, [Span(1, 0, _TOKENS[:20])], [19])
+    one_by_one = [
+        shared.run(cache, [Span(1, place, _TOKENS[place : place + 1])], [0]).cpu()
+        for place in range(20, 30)
+    ]
+    torch.testing.assert_close(whole, expected, atol=0.15, rtol=0.05)
+    torch.testing.assert_close(torch.cat(one_by_one), expected[20:], atol=0.15, rtol=0.05)
+
+
 def test_requests_share_a_pass_whatever_their_slots_and_lengths(member: Path) -> None:
     shared = _load(member)
     alone = [_answer(shared, _TOKENS[:length]) for length in (1, 9, 20)]

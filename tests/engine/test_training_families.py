@@ -15,7 +15,7 @@ from tokenizers.models import WordLevel
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Rollout
-from metaclaw.engine.checkpoint import read_shape, read_tensors
+from metaclaw.engine.stack import Stack
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
 from metaclaw.engine.training.rollout import Rollouts
@@ -142,43 +142,16 @@ def test_rollouts_end_with_an_end_token_and_repeat_with_their_seed(learner: Lear
         assert one.logprobs_T == pytest.approx(other.logprobs_T, abs=1e-5)
 
 
-def test_both_decoders_draw_the_same(stranger: Path) -> None:
-    shape, tensors = read_shape(stranger), read_tensors(stranger, torch.float32)
-    leaving, static = (
-        Rollouts(
-            shape,
-            tensors,
-            device="cpu",
-            dtype=torch.float32,
-            decode=lambda tokens: "",
-            static=is_static,
-        ).sample(_PROMPTS, Drawing(4, 10, seed=2))
-        for is_static in (False, True)
-    )
-    for one, other in zip(leaving, static, strict=True):
-        assert [rollout.tokens_T for rollout in one] == [rollout.tokens_T for rollout in other]
-        for mine, theirs in zip(one, other, strict=True):
-            assert mine.logprobs_T == pytest.approx(theirs.logprobs_T, abs=1e-4)
-
-
-def test_a_decoder_that_shares_the_trained_weights_draws_the_same(
-    stranger: Path, learner: Learner
-) -> None:
-    model = learner._model
-    sharing = Rollouts(
-        learner.shape,
-        model.fused(),
-        device="cpu",
-        dtype=torch.float32,
-        decode=lambda tokens: "",
-        static=True,
-        is_fused=True,
-    )
+def test_both_decoders_draw_the_same_from_weights_that_change_in_place(learner: Learner) -> None:
+    static = Rollouts(Stack(learner.shape, learner._model.fused()), lambda tokens: "", static=True)
     for size in (0.1, 0.3):
-        learner.adopt(_changed(learner, size))  # the shared weights change in place
-        one, other = (some.sample(_PROMPTS, Drawing(4, 10, seed=2)) for some in (learner, sharing))
+        learner.adopt(_changed(learner, size))
+        static.refresh()
+        one, other = (some.sample(_PROMPTS, Drawing(4, 10, seed=2)) for some in (learner, static))
         for mine, theirs in zip(one, other, strict=True):
             assert [drawn.tokens_T for drawn in mine] == [drawn.tokens_T for drawn in theirs]
+            for here, there in zip(mine, theirs, strict=True):
+                assert here.logprobs_T == pytest.approx(there.logprobs_T, abs=1e-4)
 
 
 def test_rewarded_rollouts_become_likelier_and_the_others_less_so(learner: Learner) -> None:

@@ -191,7 +191,7 @@ class JudgeModel(Models):
     """The models of an installation that has a judge, or no model at all."""
 
     def __init__(self, judge: Model | None) -> None:
-        super().__init__((), 5.0)
+        super().__init__(())
         self._judge = judge
 
     def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:

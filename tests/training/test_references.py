@@ -156,6 +156,21 @@ def test_a_reference_is_for_its_own_turn_and_for_those_that_ask_the_same() -> No
     assert found.of(asked("t5", "When is the party?", user="somebody else")) is None
 
 
+def test_a_correction_that_comes_later_is_found_and_counted() -> None:
+    now, said = [0.0], list[Step]()
+    found = replace(
+        references(CORRECTED),
+        failures=lambda: [step.turn for step in said],
+        clock=lambda: now[0],
+    )
+    assert (found.count(), found.of(CORRECTED)) == (0, None)
+
+    said.append(CORRECTED)
+    now[0] += 20.0
+    assert found.count() == 1
+    assert found.of(CORRECTED) == "2051-03-07/nb"
+
+
 def test_the_newest_correction_counts() -> None:
     newer = replace(CORRECTED, turn=TurnId("t3"), said_after="That's wrong, 2051-03-07/xx")
 

@@ -133,7 +133,6 @@ class Application(ProgramParts):
             self._close_with(parts, "embeddings provider", self.search.endpoint.aclose)
         if self.search.meaning is not None:
             self._close_with(parts, "search by meaning", self.search.meaning.aclose)
-            self.similarity.follow()
         if not await attempt("starting the ledger", self.ledger.start):
             self._unfinished["ledger"] = self.ledger.start
         self._close_with(parts, "ledger", self.ledger.aclose)
@@ -158,7 +157,17 @@ class Application(ProgramParts):
             supervisor.run("model server", partial(self.model_server.run, endpoint))
         if self.policy is not None:
             supervisor.run("learning", partial(self._run_training, self.policy, supervisor))
-        supervisor.run("page", self.api.prepare)
+        supervisor.run("page", self._prepare_page)
+        supervisor.run("meaning", self._follow_library)
+
+    async def _prepare_page(self) -> None:
+        await anyio.sleep(_FIRST_REQUESTS_S)
+        await self.api.prepare()
+
+    async def _follow_library(self) -> None:
+        """Start the search by meaning. Its process loads much; the first request starts it too."""
+        await anyio.sleep(_FIRST_REQUESTS_S)
+        self.similarity.follow()
 
     async def switch_enforcement(self, is_on: bool) -> None:
         """Hold calls that break rules, or stop doing so, from the next request on and after a

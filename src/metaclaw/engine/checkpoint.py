@@ -135,9 +135,12 @@ def _rope_scaling(rope: Mapping[str, Json]) -> RopeScaling | None:
         case "linear":
             return RopeScaling(_real(rope.get("factor")))
         case "llama3":
-            keys = ("factor", "low_freq_factor", "high_freq_factor")
-            original = rope.get("original_max_position_embeddings")
-            return RopeScaling(*(_real(rope.get(key)) for key in keys), _real(original))
+            return RopeScaling(
+                _real(rope.get("factor")),
+                _real(rope.get("low_freq_factor")),
+                _real(rope.get("high_freq_factor")),
+                _real(rope.get("original_max_position_embeddings")),
+            )
         case _:
             return None
 

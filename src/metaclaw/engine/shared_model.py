@@ -20,9 +20,15 @@ from metaclaw.engine.attention import Cache, Span
 from metaclaw.engine.batch import DrawnToken, Sampler
 from metaclaw.engine.checkpoint import Shape, Steps, finish
 from metaclaw.engine.device_draw import draw_together
-from metaclaw.engine.training.decode import Adapt, Stack, fuse
+from metaclaw.engine.stack import Adapt, Stack, fuse_tensors
 from metaclaw.engine.training.decode_cuda import Recorder
-from metaclaw.engine.training.lora import BUNDLES, Adapter, projection_shapes, reading_adapter
+from metaclaw.engine.training.lora import (
+    BUNDLES,
+    Adapter,
+    check_fit,
+    projection_shapes,
+    reading_adapter,
+)
 from metaclaw.errors import TrainingError
 
 log = logging.getLogger(__name__)
@@ -94,7 +100,7 @@ class AdapterTable:
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, int]], stack: Stack) -> None:
-        self._shapes = shapes
+        self.shapes = shapes
         self._device, self._dtype = stack.device, stack.dtype
         self._layers = stack.shape.layers
         self._places: dict[int, slice] = {}
@@ -104,15 +110,6 @@ class AdapterTable:
         self._ups: list[Tensor] = []
         self.masks = self._zeros(_MOST_ADAPTERS + 1, 0)
         """The ranks of each adapter, by its number; number 0 has none."""
-
-    def check(self, adapter: Adapter) -> None:
-        """Raise TrainingError if the adapter changes a projection that the model does not have."""
-        for module, (down, up) in adapter.pairs.items():
-            if self._shapes.get(module) != (up.shape[0], down.shape[1]):
-                raise TrainingError(
-                    f"{module}: a change of {up.shape[0]} × {down.shape[1]} fits no weight of the"
-                    " model"
-                )
 
     def add(self, adapter: Adapter) -> Steps[int]:
         """Add an adapter; returns its number. Raises TrainingError if there are too many."""
@@ -147,7 +144,7 @@ class AdapterTable:
         def add(number: int, which: int, rows: Tensor, out: Tensor) -> None:
             index = number * len(BUNDLES) + which
             inner = functional.linear(rows, self._downs[index].flatten(0, 1))
-            inner.unflatten(1, (-1, self.capacity)).mul_(masks.unsqueeze(1))
+            inner.view(len(inner), -1, self.capacity).mul_(masks.unsqueeze(1))
             out.addmm_(inner, self._ups[index].flatten(1).t())
 
         return add
@@ -161,8 +158,8 @@ class AdapterTable:
 
     def _rows(self, modules: Sequence[str], part: int) -> slice:
         """The rows of a module in the output of its bundle."""
-        ends = list(accumulate(self._shapes[module][0] for module in modules))
-        return slice(ends[part] - self._shapes[modules[part]][0], ends[part])
+        ends = list(accumulate(self.shapes[module][0] for module in modules))
+        return slice(ends[part] - self.shapes[modules[part]][0], ends[part])
 
     def _find_room(self, rank: int) -> slice:
         taken = sorted((place.start, place.stop) for place in self._places.values())
@@ -181,8 +178,8 @@ class AdapterTable:
         masks[:, :known] = self.masks
         self.masks = masks
         for index, modules in enumerate(self._bundles()):
-            columns = self._shapes[modules[0]][1]
-            rows = sum(self._shapes[module][0] for module in modules)
+            columns = self.shapes[modules[0]][1]
+            rows = sum(self.shapes[module][0] for module in modules)
             down = self._zeros(len(modules), capacity, columns)
             up = self._zeros(rows, len(modules), capacity)
             if known:
@@ -217,7 +214,7 @@ class SharedModel:
         self.shape = shape
         self.context = min(shape.positions, _MAX_CONTEXT)
         where = torch.device(device)
-        self._stack = Stack(shape, fuse(shape, tensors, where, dtype), device, dtype, is_fused=True)
+        self._stack = Stack(shape, fuse_tensors(shape, tensors, where, dtype), self.context)
         self.adapters = AdapterTable(projection_shapes(tensors), self._stack)
         self._number = 0
         self._cache = Cache(shape, slots, self.context, dtype, device=device)
@@ -235,7 +232,7 @@ class SharedModel:
     def with_adapter(self, folder: Path) -> Steps["SharedModel"]:
         """A version with the adapter in a folder. Raises TrainingError if it is unusable."""
         adapter = yield from reading_adapter(folder)
-        self.adapters.check(adapter)
+        check_fit(adapter, self.adapters.shapes)
         before = self.adapters.capacity
         other = copy(self)
         other._number = yield from self.adapters.add(adapter)
@@ -324,8 +321,8 @@ class SharedModel:
         def attend(number: int, mixed: Tensor) -> Tensor:
             stored = self._cache.rows[number]
             stored.index_copy_(0, homes, mixed[:, shape.query_width :])
-            keys, values = stored.unflatten(1, (2, shape.kv_heads, -1)).unbind(1)
-            queries = mixed[:, : shape.query_width].unflatten(1, (-1, shape.head_width))
+            keys, values = stored.view(len(stored), 2, shape.kv_heads, -1).unbind(1)
+            queries = mixed[:, : shape.query_width].view(len(mixed), -1, shape.head_width)
             return attend_to_cache(queries, keys, values, call).flatten(1)
 
         return self._stack.run(

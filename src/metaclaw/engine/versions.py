@@ -18,14 +18,13 @@ from metaclaw.engine.frames import AnswerPiece, Finished, ShownLogprob
 from metaclaw.engine.llama import Llama
 from metaclaw.engine.prompt import StopFinder
 from metaclaw.engine.training.lora import (
-    Adapter,
-    Shapes,
     add_change,
+    check_fit,
     projection_shapes,
     reading_adapter,
 )
 from metaclaw.engine.vocabulary import Detokenizer, Vocabulary
-from metaclaw.errors import TrainingError, WireError
+from metaclaw.errors import WireError
 
 
 class Answer:
@@ -191,7 +190,7 @@ def adapted(base: Llama, tensors: Mapping[str, Tensor], folder: Path) -> Steps[L
     `tensors` are those of the base, in any dtype. Raises TrainingError if the adapter is unusable.
     """
     adapter = yield from reading_adapter(folder)
-    _check_fit(adapter, projection_shapes(tensors))
+    check_fit(adapter, projection_shapes(tensors))
 
     def merged(name: str) -> Tensor:
         weight = tensors[name].to(base.dtype)
@@ -199,12 +198,3 @@ def adapted(base: Llama, tensors: Mapping[str, Tensor], folder: Path) -> Steps[L
         return weight if pair is None else add_change(weight, *pair, adapter.scale).to(base.dtype)
 
     return (yield from base.with_layers(merged))
-
-
-def _check_fit(adapter: Adapter, shapes: Shapes) -> None:
-    """Raise TrainingError if the adapter changes a projection that the model does not have."""
-    for module, (down, up) in adapter.pairs.items():
-        if shapes.get(module) != (up.shape[0], down.shape[1]):
-            raise TrainingError(
-                f"{module}: a change of {up.shape[0]} × {down.shape[1]} fits no weight of the model"
-            )

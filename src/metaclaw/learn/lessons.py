@@ -6,6 +6,7 @@ is shown to the evolver, whose line is reviewed and published. A lesson that doe
 retired by the counts alone. Nothing is run, and no reward is asked for."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -46,6 +47,8 @@ _POLL_S: Final = 1.0
 _SESSIONS_AT_ONCE: Final = 64
 _TURNS_AT_ONCE: Final = 256
 _OPEN_EVERY: Final = timedelta(seconds=20)
+_OPEN_SHARE: Final = 50
+"""Reading a session that goes on takes at most about a fiftieth of the time."""
 _MOST_SHOWN: Final = 3
 _MOST_WAITING: Final = 200
 _MOST_TURNS: Final = 10_000
@@ -77,7 +80,7 @@ class LessonLoop:
         self._is_first = True  # failures may be due from before the start
         self._reached: int | None = None
         self._due: dict[SessionId, datetime] = {}
-        self._read_at: dict[SessionId, datetime] = {}
+        self._not_before: dict[SessionId, datetime] = {}
 
     @property
     def pending(self) -> int:
@@ -129,8 +132,8 @@ class LessonLoop:
         return bool(ended)
 
     async def _read_open(self) -> bool:
-        """Record the failures of sessions that went on, each at most three times a minute; whether
-        one has a new failure.
+        """Record the failures of sessions that went on, each at most three times a minute, long ones
+        more rarely; whether one has a new failure.
         """
         if self._reached is None:  # of earlier turns, those that the outcome loop has not read
             self._reached = await run_sync(self.cursors.cursor, TURNS_CURSOR)
@@ -139,15 +142,16 @@ class LessonLoop:
         for row in rows:
             self._reached = row.seq
             if row.kind is TurnKind.MAIN and row.session not in self._due:
-                read_at = self._read_at.get(row.session)
-                self._due[row.session] = now if read_at is None else read_at + _OPEN_EVERY
-        self._read_at = {one: at for one, at in self._read_at.items() if now - at < _OPEN_EVERY}
+                self._due[row.session] = self._not_before.get(row.session, now)
+        self._not_before = {one: at for one, at in self._not_before.items() if at > now}
         has_new = False
         for session in [one for one, at in self._due.items() if at <= now]:
             del self._due[session]
-            self._read_at[session] = now
+            began_s = time.monotonic()
             async with self._guard.attempt(session) as may:
                 has_new = (may and await run_sync(self._record, session)) or has_new
+            took = timedelta(seconds=time.monotonic() - began_s)
+            self._not_before[session] = now + max(_OPEN_EVERY, _OPEN_SHARE * took)
         return has_new
 
     def _record(self, session: SessionId) -> bool:

@@ -6,6 +6,7 @@ the tool, the head of its command and the class of error; names, paths and numbe
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from metaclaw.domain.chat import Json, Message, Role, Text, ToolCall, ToolResult, text_of
@@ -95,7 +96,7 @@ _PAUSES: Final = frozenset(("sleep", "wait"))
 _LISTINGS: Final = frozenset(programs_of("use_list"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Ran:
     """A call with its result, as episodes read it. `line` is the masked error line. `is_outside`
     says that it blames the network, a service or the machine, `is_doubtful` that only words in free
@@ -108,6 +109,12 @@ class _Ran:
     line: str
     is_outside: bool
     is_doubtful: bool
+
+    @cached_property
+    def proposed(self) -> frozenset[str]:
+        """The words that its output may propose; a plain listing of files proposes nothing."""
+        lines = [] if _lists(self) else _own_lines(self.output)
+        return _bare(_WORD.findall("\n".join(lines)))
 
 
 def episodes_of(messages: Sequence[Message], *, is_ended: bool = True) -> list[Episode]:
@@ -452,14 +459,11 @@ def _only_waits(first: _Ran, last: _Ran) -> bool:
     )
 
 
-def _borrowed(words: frozenset[str], earlier: Iterable[_Ran]) -> frozenset[str]:
-    """The words that outputs of tools had named before; a plain listing of files proposes
-    nothing.
-    """
-    outputs = "\n".join(
-        line for one in earlier if not _lists(one) for line in _own_lines(one.output)
+def _borrowed(words: frozenset[str], earlier: Sequence[_Ran]) -> frozenset[str]:
+    """The words that outputs of tools had named before."""
+    return frozenset(
+        word for word in words if len(word) > 2 and any(word in one.proposed for one in earlier)
     )
-    return frozenset(word for word in _bare(_WORD.findall(outputs)) & words if len(word) > 2)
 
 
 def _bare(words: Iterable[str]) -> frozenset[str]:

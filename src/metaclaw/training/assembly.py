@@ -222,7 +222,7 @@ class SlowLearning:
             hint=hints.of if self.settings.recipe.hindsight else lambda turn, step: None,
             can_score=lambda step: any(map(self.rewards.can_score, [step, *self._leads_to(step)])),
             with_task=self._tasks.complete,
-            references=lambda: self._known.count,
+            references=self._known.count,
         )
 
     def _make_loop(self) -> SlowLoop:

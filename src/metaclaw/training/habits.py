@@ -1,4 +1,5 @@
-"""How often rules are broken without their text in the prompt, before a version and with it.
+"""What the report of the gate tells beside the ruling: how often rules are broken without their text
+in the prompt, before a version and with it, and how often answers leave the recorded calls.
 
 Candidate and serving version answer held-out prompts from which one rule was taken, and the rule's
 check counts the answers that break it. The report of the gate shows both."""
@@ -11,9 +12,10 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import Habit, Weights
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.training import Drawing
+from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.ports import TrainingBackend, Windows
 from metaclaw.training.absorption import PromptPair, SkillPrompts
+from metaclaw.training.recorded_tasks import follows
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.training_turns import TrainingTurn
 
@@ -24,7 +26,7 @@ _DRAWS: Final = 4
 
 @dataclass(eq=False, kw_only=True)
 class HabitTest:
-    """Counts how often rules are broken without their text in the prompt."""
+    """Counts on held-out prompts."""
 
     backend: TrainingBackend
     rewards: Rewards
@@ -52,17 +54,26 @@ class HabitTest:
                 found.append(Habit(rule.name, before, after))
         return tuple(found)
 
+    async def share_left(self, weights: Weights, turns: Sequence[TrainingTurn]) -> float | None:
+        """The share of answers to turns with calls that make other calls than were recorded; None
+        if there are no such turns.
+        """
+        calling = [turn for turn in turns if turn.step.calls][:_MOST_PROMPTS]
+        if not calling:
+            return None
+        drawn = await self._draw([turn.prompt for turn in calling], weights)
+        marks = [
+            not follows(answer, turn.step)
+            for turn, group in zip(calling, drawn, strict=True)
+            for answer in group
+        ]
+        return sum(marks) / len(marks)
+
     async def _broken(
         self, rule: Skill, pairs: Sequence[PromptPair], weights: Weights | None
     ) -> float | None:
         """How many of 100 answers that the rule is about break it; None if it is about none."""
-        drawing = Drawing(_DRAWS, self.max_tokens, self.temperature, len(pairs))
-        await self.windows.until_open()
-        prompts = [pair.without for pair in pairs]
-        if weights is None:
-            drawn = await self.backend.sample_base(prompts, drawing)
-        else:
-            drawn = await self.backend.sample(prompts, drawing, weights)
+        drawn = await self._draw([pair.without for pair in pairs], weights)
         marks = [
             mark
             for pair, group in zip(pairs, drawn, strict=True)
@@ -70,3 +81,12 @@ class HabitTest:
             if mark is not None
         ]
         return 100.0 * sum(marks) / len(marks) if marks else None
+
+    async def _draw(
+        self, prompts: Sequence[Sequence[int]], weights: Weights | None
+    ) -> list[list[Rollout]]:
+        drawing = Drawing(_DRAWS, self.max_tokens, self.temperature, len(prompts))
+        await self.windows.until_open()
+        if weights is None:
+            return await self.backend.sample_base(prompts, drawing)
+        return await self.backend.sample(prompts, drawing, weights)

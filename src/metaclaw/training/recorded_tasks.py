@@ -19,20 +19,17 @@ from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import Message, Part, Role, ToolCall, ToolResult
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Drawing, Rollout
+from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import Step, Turn
 from metaclaw.domain.verdict import Outcome, Verdict
 from metaclaw.learn import RecordedSteps
 from metaclaw.outcome import failure_signature
-from metaclaw.ports import TrainingBackend
 from metaclaw.training.held_calls import recorded_answer
 from metaclaw.training.rewards import parts_of
 from metaclaw.training.training_turns import MakeTurn, TrainingTurn
 
 MOST_TURNS: Final = 6
 """The most recorded turns that a rollout goes on through."""
-_MOST_ASKED: Final = 24
 Draw: TypeAlias = Callable[[TrainingTurn, int], Awaitable[Sequence[Rollout]]]
 """Draws so many answers to the prompt of a turn."""
 Score: TypeAlias = Callable[[TrainingTurn, Sequence[Rollout]], Awaitable[list[float | None]]]
@@ -78,24 +75,6 @@ class RecordedTasks:
             answer = recorded_answer(recorded, worth)
             answers = () if answer is None else (answer,)
         return replace(turn, recorded=answers, following=following)
-
-
-async def share_left(
-    backend: TrainingBackend, weights: Weights, turns: Sequence[TrainingTurn], drawing: Drawing
-) -> float | None:
-    """The share of answers to turns with calls that make other calls than were recorded; None if
-    there are no such turns.
-    """
-    calling = [turn for turn in turns if turn.step.calls][:_MOST_ASKED]
-    if not calling:
-        return None
-    drawn = await backend.sample([turn.prompt for turn in calling], drawing, weights)
-    marks = [
-        not follows(answer, turn.step)
-        for turn, group in zip(calling, drawn, strict=True)
-        for answer in group
-    ]
-    return sum(marks) / len(marks)
 
 
 async def rewards_of_tasks(

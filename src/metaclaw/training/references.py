@@ -232,10 +232,11 @@ class References:
         self._read: dict[TurnId, tuple[_Speaker, Correction] | None] = {}
         self._known: dict[_Speaker, list[_Known]] = {}
 
-    @property
     def count(self) -> int:
-        """How many reference answers are known."""
-        return sum(map(len, self._known.values()))
+        """How many reference answers are known now."""
+        with self._lock:
+            self._look()
+            return sum(map(len, self._known.values()))
 
     def of(self, step: Step) -> str | None:
         """The answer that the person wanted to this turn; else to the newest one that asked the

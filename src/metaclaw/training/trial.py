@@ -11,20 +11,17 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import GateReport, PolicyState, PolicyVersion
 from metaclaw.domain.status import LoopState
-from metaclaw.domain.training import Drawing
 from metaclaw.ports import TrainingBackend
 from metaclaw.store import SqlPolicies
 from metaclaw.training.habits import HabitTest
 from metaclaw.training.proof import Proof
 from metaclaw.training.recipe import JudgingBudget
-from metaclaw.training.recorded_tasks import share_left
 from metaclaw.training.serving_versions import Versions
 from metaclaw.training.status import LoopStatus
 from metaclaw.training.training_turns import MOST_HELD_OUT, QueryTurns
 
 log = logging.getLogger(__name__)
 
-_DRAWS: Final = 4
 _SMALLER: Final = (0.8, 0.64)
 """The sizes in which a candidate that lost general abilities is tried again."""
 
@@ -131,12 +128,10 @@ class CandidateTrial:
         )
         if not report.is_passed:
             return report
-        rules = self.proof.rules
-        drawing = Drawing(_DRAWS, rules.max_tokens, rules.temperature, candidate.number)
         return replace(
             report,
             habits=await self.habits.compare(candidate.weights, before, held_out),
-            left_recording=await share_left(self.backend, candidate.weights, held_out, drawing),
+            left_recording=await self.habits.share_left(candidate.weights, held_out),
         )
 
     def _smaller_than(self, scale: float) -> float | None:

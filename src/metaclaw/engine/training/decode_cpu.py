@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from metaclaw.engine.attention import padding_mask, shared_prefix
-from metaclaw.engine.training.decode import Heat, Stack, Wave, choose
+from metaclaw.engine.stack import Stack
+from metaclaw.engine.training.decode import Heat, Wave, choose
 
 _CHUNK_TOKENS: Final = 256
 """Prompt tokens of one pass."""

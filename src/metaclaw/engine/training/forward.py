@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from metaclaw.engine.checkpoint import Shape
+from metaclaw.engine.stack import PRODUCTS
 from metaclaw.engine.training.attention import (
     Context,
     Rotations,
@@ -25,7 +26,6 @@ from metaclaw.engine.training.attention import (
     choose_kernel,
     rotary_angles,
 )
-from metaclaw.engine.training.decode import PRODUCTS
 from metaclaw.engine.training.lora import (
     BUNDLES,
     Adapter,
@@ -129,8 +129,6 @@ class TrainedModel:
         self.shape, self.dtype, self.parameters = shape, dtype, parameters
         self.device = parameters.values.device
         self._kernel = choose_kernel(self.device, dtype)
-        self._plain: dict[str, Tensor] = {}
-        """Biases and norms of single heads by their Hugging Face names."""
         try:
             self.embedding = self._cast(tensors["model.embed_tokens.weight"])
             self.head = (
@@ -165,17 +163,13 @@ class TrainedModel:
             self._cast(tensors[f"{prefix}{name}_layernorm.weight"])
             for name in ("input", "post_attention")
         )
-        attention = f"{prefix}self_attn."
-        self._plain |= {
-            name: self._cast(tensor)
-            for name, tensor in tensors.items()
-            if name.startswith(attention) and not name.endswith("_proj.weight")
-        }
         shape, bias, norms = self.shape, None, None
+        attention = f"{prefix}self_attn."
         if shape.has_biases:
-            bias = torch.cat([self._plain[f"{attention}{name}_proj.bias"] for name in "qkv"])
+            biases = (tensors[f"{attention}{name}_proj.bias"] for name in "qkv")
+            bias = self._cast(torch.cat(list(biases)))
         if shape.has_head_norms:
-            query, key = (self._plain[f"{attention}{name}_norm.weight"] for name in "qk")
+            query, key = (self._cast(tensors[f"{attention}{name}_norm.weight"]) for name in "qk")
             norms = torch.cat((query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1)))
         return _Frozen(attention_norm, mlp_norm, weights, bias, norms)
 
@@ -211,27 +205,8 @@ class TrainedModel:
                 ):
                     merged.copy_(add_change(weight, *adapter.pairs[module], adapter.scale))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The merged weights by their Hugging Face names, as views that change with every
-        refresh.
-        """
-        named = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self._norm}
-        named |= self._plain
-        if self.head is not self.embedding:
-            named["lm_head.weight"] = self.head
-        for number, (base, layer) in enumerate(zip(self._base, self._layers, strict=True)):
-            named[f"model.layers.{number}.input_layernorm.weight"] = base.attention_norm
-            named[f"model.layers.{number}.post_attention_layernorm.weight"] = base.mlp_norm
-            for working in layer:
-                sizes = [len(b) for b in working.bundle.bs]
-                for module, weight in zip(
-                    working.bundle.modules, torch.split(working.weight, sizes), strict=True
-                ):
-                    named[f"{module}.weight"] = weight
-        return named
-
     def fused(self) -> dict[str, Tensor]:
-        """The merged weights as a `Stack` with `is_fused` takes them. They change with every
+        """The merged weights as a `Stack` takes them. They change with every
         refresh.
         """
         named = {"embedding": self.embedding, "norm": self._norm}

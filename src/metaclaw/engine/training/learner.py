@@ -26,6 +26,7 @@ from metaclaw.domain.training import (
     StepStats,
 )
 from metaclaw.engine.checkpoint import Shape, map_tensors, read_shape
+from metaclaw.engine.stack import Stack
 from metaclaw.engine.training.forward import TrainedModel, drawn_logprobs
 from metaclaw.engine.training.lora import (
     Adapter,
@@ -174,19 +175,11 @@ class Learner:
 
     def _sampler(self) -> Rollouts:
         if self._rollouts is None:
-            # On a GPU the decoder uses the trainer's merged weights, which take no second place.
-            is_fused = self._device.type != "cpu"
-            self._rollouts = Rollouts(
-                self.shape,
-                self._model.fused() if is_fused else self._model.tensors(),
-                device=str(self._device),
-                dtype=self._model.dtype,
-                decode=_decoder(self._folder),
-                share=self._work.share,
-                is_fused=is_fused,
-            )
-        elif self._is_stale and self._device.type == "cpu":
-            self._rollouts.replace(self._model.tensors())
+            # The decoder uses the trainer's merged weights.
+            stack = Stack(self.shape, self._model.fused())
+            self._rollouts = Rollouts(stack, _decoder(self._folder), share=self._work.share)
+        elif self._is_stale:
+            self._rollouts.refresh()
         self._is_stale = False
         return self._rollouts
 

@@ -130,6 +130,15 @@ def check_modules(adapter: Adapter, shapes: Shapes) -> None:
             )
 
 
+def check_fit(adapter: Adapter, shapes: Shapes) -> None:
+    """Raise TrainingError if the adapter changes a projection that the model does not have."""
+    for module, (down, up) in adapter.pairs.items():
+        if shapes.get(module) != (up.shape[0], down.shape[1]):
+            raise TrainingError(
+                f"{module}: a change of {up.shape[0]} × {down.shape[1]} fits no weight of the model"
+            )
+
+
 class Parameters:
     """An adapter as one vector in single precision, its gradient as another, and views of both for
     each module. The A matrices of a bundle are adjacent, so they are one matrix, too.

@@ -39,8 +39,7 @@ def make_plan(folder: Path, message: frames.Plan, make: Callable[[], Learner]) -
     stored = sum(tensor.numel() * tensor.itemsize for tensor in tensors.values())
     is_cpu = device == "cpu"
     base = 4 * parameters if is_cpu else stored
-    # On a processor the decoder has a copy of the merged weights of its own.
-    merged = (2 if is_cpu else 1) * adapted * width
+    merged = adapted * width
     positions = min(shape.positions, _MOST_CONTEXT)
     cache = message.slots * positions * shape.layers * shape.kv_width * width
     rows = _LEAST_ROWS * bytes_per_row(shape, width)

@@ -6,15 +6,13 @@ only on the seed, the index of its prompt and its own index. Other rollouts chan
 bits of floating-point sums, which change a token only if a random number is that close to the
 border between two tokens (rare in single precision, less rare in bfloat16)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from metaclaw.domain.training import Drawing, Rollout
-from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.training.decode import Stack, Wave, uniforms
+from metaclaw.engine.stack import Stack
+from metaclaw.engine.training.decode import Wave, uniforms
 from metaclaw.engine.training.decode_cpu import LeavingDecoder
 from metaclaw.engine.training.decode_cuda import StaticDecoder
 from metaclaw.errors import TrainingError
@@ -45,8 +43,7 @@ def as_rollout(
 
 
 class Rollouts:
-    """Draws rollouts from full (merged) weights, given by their Hugging Face names; with `is_fused`
-    as a `Stack` takes them.
+    """Draws rollouts with the weights of a stack.
 
     On a CPU finished rollouts leave the batch; elsewhere shapes are static, and with `graphs` each
     step is one recorded CUDA graph. `static` chooses between the two where both work; `share`
@@ -54,29 +51,25 @@ class Rollouts:
 
     def __init__(
         self,
-        shape: Shape,
-        tensors: Mapping[str, Tensor],
-        *,
-        device: str,
-        dtype: torch.dtype,
+        stack: Stack,
         decode: Callable[[Sequence[int]], str],
+        *,
         graphs: bool = True,
         static: bool | None = None,
         share: float = 1.0,
-        is_fused: bool = False,
     ) -> None:
-        self._stack = Stack(shape, tensors, device, dtype, is_fused=is_fused)
+        self._stack = stack
         self._decode = decode
-        is_static = torch.device(device).type != "cpu" if static is None else static
+        is_static = stack.device.type != "cpu" if static is None else static
         self._decoder = (
-            StaticDecoder(self._stack, graphs=graphs, share=share)
+            StaticDecoder(stack, graphs=graphs, share=share)
             if is_static
-            else LeavingDecoder(self._stack, share)
+            else LeavingDecoder(stack, share)
         )
 
-    def replace(self, tensors: Mapping[str, Tensor]) -> None:
-        """Use these weights from now on; buffers and recorded graphs stay."""
-        self._stack.replace(tensors)
+    def refresh(self) -> None:
+        """Use the stack's weights as they are now; buffers and recorded graphs stay."""
+        self._stack.refresh()
 
     def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
         """Draw `drawing.count` rollouts for each prompt."""
