@@ -72,6 +72,7 @@ class Server:
     replies: list[Said] = field(default_factory=list)
     cards: bytes = json.dumps(CARDS).encode()
     adapters: FakeVllm | None = None
+    lost: int = 0
 
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
         if call.path == "/v1/models":
@@ -82,6 +83,9 @@ class Server:
             status, text = self.adapters.answer(call.path, json.loads(call.body))
             return Said([text.encode()], status)
         self.asked.append(json.loads(call.body))
+        if self.lost:
+            self.lost -= 1
+            return Said([b"{}"], 404)
         pieces = (
             list(self.events())
             if self.status == 200
@@ -206,7 +210,7 @@ async def test_an_answer_that_is_cut_or_stopped_says_so(vocabulary: Vocabulary) 
     assert server.replies[-1].is_closed
 
 
-async def test_a_version_is_asked_for_by_its_name_and_one_the_server_lost_is_not_loaded_any_more(
+async def test_a_version_is_asked_for_by_its_name_and_one_the_server_lost_is_loaded_again(
     vocabulary: Vocabulary, adapters: FakeVllm, tmp_path: Path
 ) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
@@ -216,6 +220,10 @@ async def test_a_version_is_asked_for_by_its_name_and_one_the_server_lost_is_not
     await model.host.load(1, Weights("embedded", str(tmp_path)))
     await told(model, HELLO, 1)
     assert server.asked[0]["model"] == "policy-000001"
+    adapters.adapters.clear()
+    server.lost = 1
+    assert ended(await told(model, HELLO, 1)).finish is Finish.STOP
+    assert adapters.adapters, "it was loaded again"
     server.status = 404
     with pytest.raises(UpstreamError, match="no such model") as caught:
         await told(model, HELLO, 1)

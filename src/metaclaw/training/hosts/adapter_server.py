@@ -264,6 +264,7 @@ class AdapterHost:
         self._keeps = keeps
         self._in_use = in_use
         self._loaded: dict[int, Weights] = {}
+        self._lost: dict[int, Weights] = {}
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -298,7 +299,15 @@ class AdapterHost:
 
     def forget(self, version: int) -> None:
         """Note that the server no longer has this version, because it was restarted."""
-        self._loaded.pop(version, None)
+        if (weights := self._loaded.pop(version, None)) is not None:
+            self._lost[version] = weights
+
+    async def reload(self, version: int) -> None:
+        """Load a version that was forgotten, unless that was just done. Raises TrainingError."""
+        async with self._one_at_a_time:
+            if (weights := self._lost.pop(version, None)) is not None:
+                await self._server.load(version_name(version), Path(weights.adapter))
+                self._loaded[version] = weights
 
     async def _tidy(self) -> None:
         staying = {*sorted(self._loaded)[-self._keeps :], *self._in_use()}
@@ -315,7 +324,7 @@ class AdapterHost:
 @dataclass(frozen=True, slots=True)
 class VersionTokens:
     """Answers of versions on a server (TokenSource). A version that the server lost in a restart is
-    no longer `loaded`.
+    loaded again; if that fails, it is no longer `loaded`.
     """
 
     server: TokenServer
@@ -327,13 +336,29 @@ class VersionTokens:
     async def stream(
         self, version: int, request: SampleRequest
     ) -> AsyncGenerator[TokenPiece, None]:
+        try:
+            async with aclosing(self._once(version, request)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except UpstreamError as error:
+            if error.code != LOST:
+                raise
+            try:
+                await self.host.reload(version)
+            except TrainingError:
+                raise error from None
+            async with aclosing(self._once(version, request)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def _once(self, version: int, request: SampleRequest) -> AsyncGenerator[TokenPiece, None]:
         name = None if version == BASE_POLICY else version_name(version)
         try:
             async with aclosing(self.server.stream(name, request)) as pieces:
                 async for piece in pieces:
                     yield piece
         except UpstreamError as error:
-            if error.code == LOST and name is not None:
+            if error.code == LOST:
                 log.warning("version_lost server=%s version=%d", self.server.name, version)
                 self.host.forget(version)
             raise
