@@ -135,7 +135,7 @@ def expected() -> Any:
     known["learning"]["candidates"].pop("shadow")
     for version in known["versions"]:
         if version["report"] is not None:
-            version["report"] |= {"habits": [], "drawn_by": None}
+            version["report"] |= {"habits": [], "left_recording": None, "drawn_by": None}
     for key, _ in known["spending"]:
         del key["item"]
     return known
