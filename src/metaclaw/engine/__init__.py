@@ -4,7 +4,6 @@ and the search by meaning.
 Imports nothing heavy: torch is loaded in child processes. Names in `_LOADED_ON_USE` are imported at
 their first use, since their modules import a tokenizer or read files."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from metaclaw.engine.client import MODEL_ID, EmbeddedModel
@@ -19,14 +18,15 @@ from metaclaw.engine.model_files import (
 )
 from metaclaw.engine.prompt import (
     CallParser,
-    FolderTokeniser,
     Prompt,
     StopFinder,
     build_prompt,
     make_message,
 )
+from metaclaw.engine.tokeniser import FolderTokeniser
 from metaclaw.engine.trainer import EmbeddedTrainer, TrainingPause
 from metaclaw.engine.training.run_files import is_complete_adapter
+from metaclaw.loading import loaded_on_use
 
 if TYPE_CHECKING:
     from metaclaw.engine.embedding import (
@@ -38,15 +38,11 @@ if TYPE_CHECKING:
     from metaclaw.engine.vocabulary import Detokenizer, Vocabulary
 
 _LOADED_ON_USE = {
-    **dict.fromkeys(
-        ("INSTALL", "INSTALL_FOR_PROVIDER", "MeaningSearch", "missing_packages"),
-        "metaclaw.engine.embedding",
-    ),
-    **dict.fromkeys(("Detokenizer", "Vocabulary"), "metaclaw.engine.vocabulary"),
+    "INSTALL": "embedding",
+    "INSTALL_FOR_PROVIDER": "embedding",
+    "MeaningSearch": "embedding",
+    "missing_packages": "embedding",
+    "Detokenizer": "vocabulary",
+    "Vocabulary": "vocabulary",
 }
-
-
-def __getattr__(name: str) -> object:
-    if name in _LOADED_ON_USE:
-        return getattr(import_module(_LOADED_ON_USE[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = loaded_on_use(__name__, _LOADED_ON_USE)

@@ -36,7 +36,7 @@ Line: TypeAlias = Pipe[frames.ToTrainer, frames.FromTrainer]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunIdentity:
     """The identity of a run: the same plan continues it, another plan is refused. `model`
     identifies the base model.
     """
@@ -98,7 +98,7 @@ class Run:
             self._saved = self.progress
 
 
-def open_run(learner: Learner, files: RunFiles, plan: Plan) -> tuple[Run, list[str]]:
+def open_run(learner: Learner, files: RunFiles, plan: RunIdentity) -> tuple[Run, list[str]]:
     """Continue a run, or begin it. Also returns notes for the owner."""
     files.claim(asdict(plan))
     recovered = files.recover()
@@ -110,7 +110,7 @@ def open_run(learner: Learner, files: RunFiles, plan: Plan) -> tuple[Run, list[s
     return Run(learner, files, RunProgress()), notes
 
 
-def _begin(learner: Learner, plan: Plan) -> list[str]:
+def _begin(learner: Learner, plan: RunIdentity) -> list[str]:
     if plan.start is None:
         return []
     adapter = read_adapter(Path(plan.start.adapter))
@@ -297,7 +297,7 @@ class Trainer:
         if self._run is not None and message == self._asked:
             return frames.Opened(self._run.progress, [])
         self._close(discard=False)
-        plan = Plan(message.name, message.start, message.rank, message.seed, self._model)
+        plan = RunIdentity(message.name, message.start, message.rank, message.seed, self._model)
         files = RunFiles(Path(message.folder))
         try:
             # A new learner, because the old one may be trained, even if it has the same rank and
