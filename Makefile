@@ -1,4 +1,4 @@
-# make run | demo | test | test-training | test-red-team | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | nightly | quick | check | bench | reach | paper | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | demo | test | test-training | test-red-team | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | nightly | quick | check | bench | reach | paper | docs | lock | sbom | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Without compiling: most modules of what is installed are never imported, and those that are get compiled then.
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile
 
-.PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach paper docs format install clean
+.PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach paper docs lock sbom format install clean
 
 run: install
 	@$(BIN)/metaclaw start
@@ -100,6 +100,19 @@ paper: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/gen-docs
+
+# After a change of dependencies: the hashes of constraints.txt's versions.
+lock: $(VENV)/.dev
+	$(BIN)/python scripts/lock
+
+# What is installed for people who run the program, with versions and licences, as CycloneDX.
+sbom: $(VENV)/.installed .cache/sbom/bin/cyclonedx-py
+	@mkdir -p dist
+	.cache/sbom/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml --output-file dist/metaclaw.cdx.json $(BIN)/python
+	@echo "Written: dist/metaclaw.cdx.json"
+
+.cache/sbom/bin/cyclonedx-py:
+	$(PYTHON) -m venv .cache/sbom && .cache/sbom/bin/pip install --quiet cyclonedx-bom
 
 install: $(VENV)/.installed
 
