@@ -485,7 +485,7 @@ def _become(name: str, request: int, handles: Sequence[int], for_programs: socke
     os.chdir(wanted["folder"])
     os.environ.clear()
     os.environ.update(wanted["env"])
-    clock._FILE = wanted["env"].get("METACLAW_CLOCK")  # read when it was imported
+    clock._file.cache_clear()
     time.tzset()
     sys.argv = [name, *arguments]
     return name
