@@ -1,4 +1,4 @@
-# make run | demo | test | test-training | test-red-team | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | nightly | quick | check | bench | reach | paper | docs | lock | sbom | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | demo | test | test-training | test-red-team | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | chaos | nightly | quick | check | bench | reach | paper | docs | lock | sbom | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Without compiling: most modules of what is installed are never imported, and those that are get compiled then.
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile
 
-.PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach paper docs lock sbom format install clean
+.PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel chaos nightly quick check bench reach paper docs lock sbom format install clean
 
 run: install
 	@$(BIN)/metaclaw start
@@ -64,6 +64,12 @@ $(AXE):
 # The built wheel in clean environments: alone, and with the extra `embedded` (1 GB once).
 test-wheel: $(VENV)/.dev
 	METACLAW_TEST_WHEEL=1 $(BIN)/pytest -n0 tests/e2e/test_wheel.py
+
+# Processes, machine, database, provider and clock fail while people work: the first thirty episodes are part of `make test`. About three
+# seconds each; EPISODES=17 repeats one.
+EPISODES ?= 0-999
+chaos: $(VENV)/.dev
+	METACLAW_CHAOS=$(EPISODES) $(BIN)/pytest -n0 -q tests/chaos
 
 # What takes too long for every change: hours on two cores.
 nightly: test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel

@@ -31,7 +31,7 @@ wires = ["chat"]
 timeout_s = 2
 
 [learning]
-budget_tokens = 100_000_000
+daily_tokens = 100_000_000
 """
 
 
@@ -190,6 +190,16 @@ class World:
         found: list[Json] = self.program.get("/api/rules")["rules"]
         return found
 
+    def rules_about(self, words: set[str]) -> list[Json]:
+        """The rules in force, once there is one about each of these words, or after a while."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            found = self.rules()
+            missing = {word for word in words if not any(word in one["text"] for one in found)}
+            if not missing or time.monotonic() > deadline:
+                return found
+            time.sleep(0.1)
+
     def prompt_of(self, person: str) -> str:
         """What the provider is shown of a new request of this person."""
         word = f"probe{time.monotonic_ns()}"
@@ -225,14 +235,14 @@ def check_invariants(world: World, crowd: Crowd) -> None:
     for one in answered:
         turn = world.program.get(f"/api/turns/{one.turn}")
         assert one.word in json.dumps(turn["request"]), f"{one.turn} is not what {one.word} asked"
-    in_force = world.rules()
+    in_force = world.rules_about({one.word for one in answered if one.is_rule})
     for one in crowd.said:
         mine = [rule for rule in in_force if one.word in rule["text"]]
         assert len(mine) <= 1, f"{one.word} was taught twice"
         assert not one.is_answered or len(mine) == one.is_rule, f"{one.word} was not taught"
-        assert all(rule["scope"] in (None, one.person) for rule in mine)
+        assert [rule["scope"] for rule in mine if one.person not in str(rule["scope"])] == [], mine
     _check_prompts(world, crowd, in_force)
-    _check_folder(world, in_force)
+    _check_folder(world)
     _check_forgetting(world, crowd)
 
 
@@ -247,16 +257,16 @@ def _check_prompts(world: World, crowd: Crowd, in_force: list[Json]) -> None:
             )
 
 
-def _check_folder(world: World, in_force: list[Json]) -> None:
-    """What is in force is what the files say."""
-    wanted = {rule["name"] for rule in in_force}
+def _check_folder(world: World) -> None:
+    """What is in force is what the files say, once both have come to rest."""
     folder = world.program.home / "skills"
     deadline = time.monotonic() + PATIENCE_S
-    while {path.parent.name for path in folder.glob("**/SKILL.md")} != wanted:
-        assert time.monotonic() < deadline, (
-            f"files: {sorted(path.parent.name for path in folder.glob('**/SKILL.md'))}, "
-            f"in force: {sorted(wanted)}"
-        )
+    while True:
+        files = {path.parent.name for path in folder.glob("**/SKILL.md")}
+        in_force = {rule["name"] for rule in world.rules()}
+        if files == in_force:
+            return
+        assert time.monotonic() < deadline, f"files {sorted(files)}, in force {sorted(in_force)}"
         time.sleep(0.05)
 
 
