@@ -28,7 +28,7 @@ from metaclaw.api.router import (
 )
 from metaclaw.api.status_words import short
 from metaclaw.api.web import formats
-from metaclaw.api.web.actions import ActionResult, PageActions, back_path
+from metaclaw.api.web.actions import ACTIONS, ActionResult, PageActions, back_path
 from metaclaw.api.web.content import PAGES, Context, PageContent
 from metaclaw.api.web.sign_in import SIGN_IN, SignIn
 from metaclaw.domain import status as wording
@@ -97,12 +97,14 @@ class Pages:
         *,
         slow_down: Callable[[str | None], Awaitable[None]],
         can_train: Callable[[], bool],
+        health: Callable[[], tuple[object, ...]],
     ) -> None:
         self._sign_in = sign_in
         self._slow_down = slow_down
         self._content = content
         self._actions = actions
         self._can_train = can_train
+        self._health = health
         self._notices: dict[str, ActionResult] = {}
         self._streams = 0
         self._titles_wanted = asyncio.Event()
@@ -171,7 +173,7 @@ class Pages:
                 # The request has the key: from now on the browser sends the cookie.
                 session = self._sign_in.new_cookie()
                 cookie.append(("set-cookie", self._sign_in.set_cookie(request.headers, session)))
-                if request.is_below_key:
+                if request.scope.get("raw_path", b"").startswith(b"/k/"):
                     return ApiResponse(303, b"", _HTML, (("location", "/"), _UNCACHED, *cookie))
             if page.active == "sessions":
                 self._titles_wanted.set()
@@ -213,7 +215,7 @@ class Pages:
     @route("GET", SIGN_IN, "Page: sign in by a link", is_page=True)
     async def _open_link(self, request: ApiRequest) -> object:
         token = request.query.get("token", "")
-        if request.method == "HEAD" and self._sign_in.has_link(token):
+        if request.scope["method"] == "HEAD" and self._sign_in.has_link(token):
             return self._plain("welcome.html", {})
         if self._sign_in.take_link(token) or self._sign_in.session_of(request.headers) is not None:
             return self._welcome(request)
@@ -231,7 +233,7 @@ class Pages:
     async def _enter_key(self, request: ApiRequest) -> object:
         if self._sign_in.is_key(_form(request).get("key", "")):
             return self._welcome(request)
-        await self._slow_down(request.peer)
+        await self._slow_down((request.scope.get("client") or (None,))[0])
         return self._plain(
             "sign_in.html", {"reason": "That is not this proxy's key.", "is_refused": False}, 401
         )
@@ -265,7 +267,7 @@ class Pages:
     async def _do(self, request: ApiRequest) -> object:
         form, name = _form(request), request.path["action"]
         self._check_form(request, form)
-        action = self._actions.known.get(name)
+        action = ACTIONS.get(name)
         if action is None:
             raise ApiError(f"there is no action {name}", 404)
         back = back_path(form.get("back", "/"))
@@ -287,7 +289,7 @@ class Pages:
             }
             return self._plain("confirm.html", {**shared, **context})
         try:
-            done = await action.do(form)
+            done = await action.do(self._actions, form)
         except ApiError as error:
             done = ActionResult(f"That was not done: {error}")
         except StoreError as error:
@@ -322,16 +324,16 @@ class Pages:
     async def _changes(self, session: str | None) -> AsyncGenerator[bytes, None]:
         """Yield an event `changed` whenever something was recorded, learned or failed, with
         sentences about lessons and notices. End with the session, if there is one."""
-        parts = self._content.parts
+        reader = self._content.home.reader
         self._streams += 1
         try:
-            cursor, before = await run_sync(parts.reader.last_event), await self._mark()
+            cursor, before = await run_sync(reader.last_event), await self._mark()
             beat = time.monotonic()
             yield b": MetaClaw\n\n"
             while session is None or self._sign_in.is_open(session):
                 await asyncio.sleep(_POLL_S)
                 try:
-                    events = await run_sync(parts.reader.events, cursor)
+                    events = await run_sync(reader.events, cursor)
                     mark = await self._mark()
                 except StoreError:
                     continue
@@ -355,8 +357,8 @@ class Pages:
 
     async def _mark(self) -> tuple[object, ...]:
         """A value that changes with each turn and each failure of a provider."""
-        newest = await run_sync(self._content.parts.overview.newest_turn)
-        return newest, self._content.parts.health()
+        newest = await run_sync(self._content.home.overview.newest_turn)
+        return newest, self._health()
 
 
 def _static(name: str) -> Callable[[ApiRequest], Awaitable[object]]:
@@ -414,7 +416,7 @@ def _filled_in(question: str, form: Mapping[str, str]) -> str:
 def _here(request: ApiRequest) -> str:
     """The address of a page, without the notice it shows."""
     query = urlencode({name: value for name, value in request.query.items() if name != "notice"})
-    return f"{request.at}?{query}" if query else request.at
+    return f"{request.scope['path']}?{query}" if query else request.scope["path"]
 
 
 def _with_notice(path: str, number: str) -> str:
