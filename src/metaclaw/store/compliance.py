@@ -340,27 +340,24 @@ def attempts_of(turn: Turn) -> tuple[Turn, ...]:
     return () if turn.enforcement is None else turn.enforcement.attempts
 
 
-def rule_rows(seq: int, enforcement: Enforcement) -> list[Values]:
-    """The rows of the rules that held."""
-    return [
+def enforcement_rows(
+    seq: int, enforcement: Enforcement, numbers: Mapping[TurnId, int]
+) -> tuple[list[Values], list[Values], list[Values]]:
+    """The rows of turn `seq`: the rules that held, the turns that are attempts at its answer, and
+    what the provider really said."""
+    rules: list[Values] = [
         (seq, place, pack_text(one.rule), one.attempts, one.end, pack_text(one.reason))
         for place, one in enumerate(enforcement.rules)
     ]
-
-
-def attempt_rows(seq: int, enforcement: Enforcement, numbers: Mapping[TurnId, int]) -> list[Values]:
-    """The rows that mark turns as attempts at the answer of turn `seq`."""
-    return [(numbers[attempt.id], seq, place) for place, attempt in enumerate(enforcement.attempts)]
-
-
-def answer_rows(seq: int, enforcement: Enforcement) -> list[Values]:
-    """What the provider really said."""
+    attempts: list[Values] = [
+        (numbers[attempt.id], seq, place) for place, attempt in enumerate(enforcement.attempts)
+    ]
     answer = enforcement.answer
     if answer is None:
-        return []
+        return rules, attempts, []
     calls = pack_json({"calls": [[call.id, call.arguments] for call in answer.calls]})
     texts = (calls, pack_text(answer.mark), pack_text(answer.answer_id), pack_text(answer.last_id))
-    return [(seq, answer.wire, *texts, answer.messages, answer.rest)]
+    return rules, attempts, [(seq, answer.wire, *texts, answer.messages, answer.rest)]
 
 
 def enforcement_of(

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Connection,
     Select,
     case,
+    false,
     func,
     or_,
     select,
@@ -236,12 +237,11 @@ class SqlUses(Queries):
         instant: datetime,
         most: int,
         *,
-        users: Collection[str] | None = None,
+        users: Collection[str | None] | None = None,
         workspaces: Collection[str] | None = None,
-        without_user: bool = False,
     ) -> int:
-        """The number of tasks after `instant`, at most `most`: those of these users, in these
-        workspaces, or of requests without a user id; all tasks if none of the three is given."""
+        """The number of tasks after `instant`, at most `most`: those of these users (None: of
+        requests without a user id) or in these workspaces; all tasks if neither is given."""
         tasks = (
             select(*turns.c["session", "segment"])
             .join(sessions)
@@ -249,7 +249,7 @@ class SqlUses(Queries):
                 sessions.c.last_us > instant,
                 turns.c.received_us > instant,
                 turns.c.kind == TurnKind.MAIN,
-                _speaks(users, workspaces, without_user=without_user),
+                _speaks(users, workspaces),
             )
             .distinct()
             .limit(most)
@@ -263,9 +263,8 @@ class SqlUses(Queries):
         generation: int,
         most: int,
         *,
-        users: Collection[str] | None = None,
+        users: Collection[str | None] | None = None,
         workspaces: Collection[str] | None = None,
-        without_user: bool = False,
     ) -> list[Outcome]:
         """The outcomes of main turns with a skill, among the newest `most` turns of these people
         whose outcome is known; of this generation and later ones."""
@@ -278,7 +277,7 @@ class SqlUses(Queries):
                 stands.c.outcome.in_((Outcome.PASS, Outcome.FAIL)),
                 turns.c.generation >= generation,
                 turns.c.kind == TurnKind.MAIN,
-                _speaks(users, workspaces, without_user=without_user),
+                _speaks(users, workspaces),
             )
             .order_by(stands.c.turn.desc())
             .limit(most)
@@ -288,16 +287,16 @@ class SqlUses(Queries):
 
 
 def _speaks(
-    users: Collection[str] | None, workspaces: Collection[str] | None, *, without_user: bool
+    users: Collection[str | None] | None, workspaces: Collection[str] | None
 ) -> ColumnElement[bool]:
-    wanted: list[ColumnElement[bool]] = []
-    if users is not None:
-        wanted.append(sessions.c.user_id.in_(users))
-    if workspaces is not None:
-        wanted.append(sessions.c.workspace_id.in_(workspaces))
-    if without_user:
-        wanted.append(sessions.c.user_id.is_(None))
-    return or_(*wanted) if wanted else true()
+    if users is None and workspaces is None:
+        return true()
+    is_unnamed = sessions.c.user_id.is_(None) if None in (users or ()) else false()
+    return or_(
+        sessions.c.user_id.in_([user for user in users or () if user is not None]),
+        is_unnamed,
+        sessions.c.workspace_id.in_(workspaces or ()),
+    )
 
 
 def _add_uses(connection: Connection, fresh: Mapping[int, TurnRow]) -> None:
