@@ -16,14 +16,13 @@ from metaclaw.api.views import (
     whole_candidate_view,
 )
 from metaclaw.domain.candidate import Candidate, CandidateId, Standing
-from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.store import SqlForgetting, SqlGenerations
 
 _MOST_ROWS = 100_000
 _MOST_SAID = 160
-_MOST_KNOWN = 10_000
 _MOST_COMMENT_CHARS = 10_000
 _MOST_GENERATION = 2**31 - 1
 _FEEDBACK = Body(
@@ -121,16 +120,13 @@ class LearningRoutes:
     def _find_candidate(self, named: str) -> CandidateId:
         """The candidate whose id begins so or whose skill has this name, one that waits first; what
         is not known is returned as it is."""
-        known = self.home.candidates.candidates(None, _MOST_KNOWN)
-        of_skill = [one for one in known if one.proposal.skill.name == named]
+        return CandidateId(resolve(self._candidates_named, named, "candidate"))
+
+    def _candidates_named(self, named: str, limit: int) -> list[CandidateId]:
+        stored = self.home.candidates
+        of_skill = stored.candidates(limit=limit, name=SkillName(named))
         waiting = [one.id for one in of_skill if one.standing is Standing.WAITING]
-        found = waiting or [one.id for one in known if one.id.startswith(named) or one in of_skill]
-        if named in found or not found:
-            return CandidateId(named)
-        if len(found) > 1:
-            several = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-            raise ApiError(f"{named} may be any of {several}; write more of the id", 409)
-        return found[0]
+        return waiting or [one.id for one in of_skill] or stored.find(named, limit)
 
     @route("POST", "/api/candidates/{id}/approve", "Approve a waiting candidate")
     async def _approve(self, request: ApiRequest) -> object:

@@ -247,7 +247,7 @@ class SqlCompliance(Queries):
             rule_counts.c.rule.in_({outcome.rule for _, outcome in broken}),
             rule_counts.c.result == RuleResult.BROKEN,
         )
-        times: Counter[tuple[str, str]] = Counter()
+        times = Counter[tuple[str, str]]()
         for row in connection.execute(query.group_by(*key)):
             times[row.rule, row.day] = int(row.times)
         at, told = self._clock(), list[dict[str, object]]()
@@ -255,10 +255,11 @@ class SqlCompliance(Queries):
             rule = outcome.rule
             if outcome.is_shown:
                 so_far = sum(count for (name, _), count in times.items() if name == rule)
-                said = _events_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
-                told += [
-                    {"at_us": at, "kind": kind, "data": pack_json(data)} for kind, data in said
-                ]
+                is_first = not times[rule, turn.day]
+                told += (
+                    {"at_us": at, "kind": kind, "data": pack_json(data)}
+                    for kind, data in _events_of(turn, outcome, so_far + 1, is_first=is_first)
+                )
             times[rule, turn.day] += 1
         connection.execute(insert(events), told)
 

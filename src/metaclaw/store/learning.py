@@ -363,6 +363,10 @@ class SqlCandidates(Queries):
         query = select(candidates).where(candidates.c.id == candidate)
         return self._database.read_one("reading a candidate", query, _candidate)
 
+    def find(self, prefix: str, limit: int = 2) -> list[CandidateId]:
+        """Ids of candidates that begin with `prefix`, in order."""
+        return self._database.ids(candidates, prefix, limit, CandidateId)
+
     def is_reverted(self, generation: int) -> bool:
         """Whether skills were reverted after this generation, so that its evidence is out of
         date.
