@@ -2,7 +2,7 @@
 publication is one transaction.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import itemgetter
@@ -27,7 +27,6 @@ from sqlalchemy import (
     update,
 )
 
-from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.front_matter import SkillRecord, record_of
 from metaclaw.domain.ids import SkillName, TurnId
@@ -43,7 +42,7 @@ from metaclaw.domain.skill import (
     library_hash,
 )
 from metaclaw.errors import OvertakenError
-from metaclaw.store.database import Database, Queries, append_event
+from metaclaw.store.database import Queries, append_event
 from metaclaw.store.deduplication import content_id
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.rows import (
@@ -93,13 +92,8 @@ class InForce:
     text_since: int
 
 
-class SqlGenerations:
+class SqlGenerations(Queries):
     """`ports.GenerationStore` on a database. The skills of a generation are sorted by name."""
-
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
-        self._insert_texts = Insertion(database.dialect, skill_texts)
 
     def latest(self) -> SkillGeneration:
         """The newest generation; number 0, without skills, if nothing was ever published."""
@@ -290,10 +284,11 @@ class SqlGenerations:
         query = select(memberships.c.skill).where(memberships.c.until.is_(None))
         live = set(self._database.records("reading the live skills", query, bytes))
         fresh = [(found, *text) for found, text in texts.items() if found not in live]
+        insertion = Insertion(self._database.dialect, skill_texts)
         for at in range(0, len(fresh), _TEXTS_AT_ONCE):
             some = fresh[at : at + _TEXTS_AT_ONCE]
             with self._database.writing("storing skills") as connection:
-                self._insert_texts.run(connection.connection.cursor(), some)
+                insertion.run(connection.connection.cursor(), some)
 
 
 def lock_generations(connection: Connection) -> None:
