@@ -36,7 +36,6 @@ from metaclaw.learn.supervision import SET_ASIDE
 from metaclaw.outcome import episodes_of
 from metaclaw.privacy import (
     Doubt,
-    LessonRuling,
     Passage,
     Redactor,
     passages_of,
@@ -132,12 +131,11 @@ class SafetyReview:
             for episode in episodes_of(messages, is_ended=is_ended)
             if any(self._signature(one) in lesson.signatures for one in episode.signatures)
         ]
-        review = review_lesson(lesson.body, episodes)
+        doubt = review_lesson(lesson.body, episodes)
         secrets = self.redactor.text(lesson.body).found
         objections = [Objection(f"it holds a secret ({one.placeholder})") for one in secrets]
-        if review.ruling is not LessonRuling.IN_FORCE:
-            waits = review.ruling is LessonRuling.ASK
-            objections.append(Objection(review.reason, waits=waits))
+        if doubt is not None:
+            objections.append(Objection(doubt.reason, waits=doubt.waits))
         if any(
             is_by_person(one) and _are_of_one_failure(one.skill, lesson) for one in self.retired()
         ):

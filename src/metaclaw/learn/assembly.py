@@ -37,7 +37,7 @@ from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, Supervisor, senses
 from metaclaw.outcome import Judge
 from metaclaw.ports import Model, Purpose
-from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
+from metaclaw.privacy import KnownSecrets, Redactor, render_step
 from metaclaw.skills import Evolver, Gate, GateMode, LessonWriter, SkillLibrary
 from metaclaw.store import (
     Database,
@@ -429,7 +429,6 @@ class Learning:
         self.steps.forget()
         self.compliance.forget()
         self.procedures.forget(session)
-        skill_capabilities.cache_clear()
 
     def redact(self, text: str) -> str:
         return self.redactor.text(text).text
