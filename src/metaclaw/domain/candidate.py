@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 
-from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import Skill
 
 CandidateId = NewType("CandidateId", str)
@@ -64,3 +64,10 @@ class Candidate:
     reason: str
     generation: int
     made_at: datetime
+
+    @staticmethod
+    def new(
+        proposal: Proposal, standing: Standing, reason: str, generation: int, made_at: datetime
+    ) -> "Candidate":
+        """A candidate with an id of its own."""
+        return Candidate(CandidateId(new_id("c_")), proposal, standing, reason, generation, made_at)

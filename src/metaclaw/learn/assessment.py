@@ -86,14 +86,9 @@ def matching(
     view: LibraryView, task: str, scope: Scope, teams: Teams, day: date
 ) -> frozenset[SkillName]:
     """The names of the rules and skills that match the task, or apply always."""
-    query = query_text(task) if task else ""
-    return (
-        frozenset(
-            skill.name for skill in view.retrieve(query, _MOST_MATCHING, scope, teams, today=day)
-        )
-        if query
-        else frozenset()
-    )
+    query = query_text(task)
+    found = view.retrieve(query, _MOST_MATCHING, scope, teams, today=day) if query else ()
+    return frozenset(skill.name for skill in found)
 
 
 def readable_check(rule: Skill) -> Check | None:

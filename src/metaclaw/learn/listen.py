@@ -373,7 +373,7 @@ class Listening:
         message.model = model
         self._not_understood.append(message)
         if spoken.turn not in self._interrupted:
-            number = await self.rules.claim(spoken)
+            number = await self.rules.claim([spoken.turn])
             if number is None:
                 return  # a sure phrase of it is in force: the cursor stays before it
             self._interrupted[spoken.turn] = number

@@ -19,10 +19,10 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.clock import utc_now
-from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
+from metaclaw.domain.candidate import Candidate, Change, Proposal, Standing
 from metaclaw.domain.chat import ChatRequest, Completion, strict_schema
 from metaclaw.domain.check import Check, ProgramCheck
-from metaclaw.domain.ids import SkillName, TurnId, new_id
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Fact, Rule, Skill
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.errors import JudgeError, MetaClawError, SkillError, StoreError
@@ -198,19 +198,10 @@ class RuleChecks:
             proposal = words_proposal(
                 replace(rule, check=result.program), Change.EDIT, [rule], [spoken.turn], "listen"
             )
-            generation, reason = (
-                self.library.view.generation,
-                "its check is a program that a model wrote",
-            )
+            generation = self.library.view.generation
+            reason = "its check is a program that a model wrote"
             self.candidates.save_candidate(
-                Candidate(
-                    CandidateId(new_id("c_")),
-                    proposal,
-                    Standing.WAITING,
-                    reason,
-                    generation,
-                    self.now(),
-                )
+                Candidate.new(proposal, Standing.WAITING, reason, generation, self.now())
             )
         self.broken.discard(rule.name)
 

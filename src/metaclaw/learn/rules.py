@@ -18,10 +18,10 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.clock import utc_now
-from metaclaw.domain.candidate import Candidate, CandidateId, Change, Standing
+from metaclaw.domain.candidate import Candidate, Change, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.front_matter import UNKNOWN_PROJECT
-from metaclaw.domain.ids import SkillName, TurnId, new_id
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Fact, LearnedFrom, Rule, Skill, SkillKind
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
@@ -199,10 +199,10 @@ class RuleWriter:
                 turns.insert(0, spoken.answered)
             number = attempt
             if number is None and not sure:
-                number = await self._claim(turns)
+                number = await self.claim(turns)
                 if number is None and len(turns) > 1:
                     turns = turns[-1:]
-                    number = await self._claim(turns)
+                    number = await self.claim(turns)
                 if number is None:
                     return  # applied before, or forgotten, or older than a revert
             is_kept = [await self._publish(spoken, one, turns, written_by) for one in lessons]
@@ -222,11 +222,8 @@ class RuleWriter:
                 if isinstance(lesson.put, Rule) and not lesson.question:
                     self.checks.note_broken(lesson.put.name)
 
-    async def claim(self, spoken: SpokenMessage) -> int | None:
-        """Begin the attempt of a message that is to be applied later."""
-        return await self._claim([spoken.turn])
-
-    async def _claim(self, turns: Sequence[TurnId]) -> int | None:
+    async def claim(self, turns: Sequence[TurnId]) -> int | None:
+        """Begin the attempt of a message, which began the last of these turns."""
         return await claim_turns(self.candidates, LISTENED, self.library.view.generation, turns)
 
     async def announce_unread(self, spoken: SpokenMessage) -> None:
@@ -527,9 +524,7 @@ class RuleWriter:
         change = Change.MERGE if replaces else Change.NEW
         proposal = words_proposal(skill, change, replaces, turns, written_by)
         generation = self.library.view.generation
-        return Candidate(
-            CandidateId(new_id("c_")), proposal, standing, reason, generation, self.now()
-        )
+        return Candidate.new(proposal, standing, reason, generation, self.now())
 
     def _refuse(self, spoken: SpokenMessage, rule: Rule, reason: str, written_by: str) -> None:
         """Save an item that is not taken as a rejected candidate, so that people see why.
