@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import threading
-from io import FileIO
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -43,14 +43,8 @@ from metaclaw.store import (
     Database,
     PriceServed,
     RemoteWrites,
-    SqlCandidates,
-    SqlCompliance,
-    SqlCursors,
-    SqlEpisodes,
     SqlGenerations,
     SqlSpending,
-    SqlUses,
-    SqlVerdicts,
     connect,
 )
 
@@ -62,7 +56,7 @@ _NICENESS: Final = 10  # serving, and the search that requests wait for, come fi
 
 def main() -> None:
     """Build the loops, and learn until the input ends."""
-    channel = Channel(FileIO(os.dup(0), "r"), FileIO(os.dup(1), "w"))
+    channel = Channel(os.dup(0), os.dup(1))
     os.dup2(2, 1)  # output of `print` must not get into the pipe
     os.nice(_NICENESS)
     begin = channel.receive()
@@ -170,15 +164,8 @@ def only_read(database: Database) -> None:
 
 
 def _stores(database: Database, calls: RemoteWrites) -> LearningStores:
-    return LearningStores(
-        SqlVerdicts(database, remote=calls),
-        SqlCandidates(database, remote=calls),
-        SqlCursors(database, remote=calls),
-        SqlUses(database, remote=calls),
-        _Spending(database, remote=calls),
-        SqlCompliance(database, remote=calls),
-        SqlEpisodes(database, remote=calls),
-    )
+    stores = LearningStores.of(database, calls)
+    return replace(stores, spending=_Spending(database, remote=calls))
 
 
 class _Spending(SqlSpending):

@@ -11,13 +11,12 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import Candidate, Change, Proposal, Standing
 from metaclaw.domain.chat import Json, Message
 from metaclaw.domain.episode import Signature
@@ -78,8 +77,8 @@ class SafetyReview:
     step: Callable[[TurnId], Step | None]
     library: AnyLibrary
     redactor: Redactor
-    session: Callable[[TurnId], tuple[Step, tuple[Message, ...]] | None] = lambda turn: None
-    retired: Callable[[], Sequence[RetiredSkill]] = tuple
+    session: Callable[[TurnId], tuple[Step, tuple[Message, ...]] | None]
+    retired: Callable[[], Sequence[RetiredSkill]]
 
     def __call__(self, proposal: Proposal) -> Sequence[Objection]:
         """The objections to a proposal. Blocks: it reads every turn that taught the proposal."""
@@ -198,8 +197,8 @@ class CandidateAdmission:
     candidates: SqlCandidates
     announce: Announce
     redact: Callable[[str], str]
-    teams: Teams = field(default_factory=dict)
-    now: Callable[[], datetime] = utc_now
+    teams: Teams
+    now: Callable[[], datetime]
 
     async def admit(
         self,

@@ -42,6 +42,7 @@ from metaclaw.skills import Evolver, Gate, GateMode, LessonWriter, SkillLibrary
 from metaclaw.store import (
     Database,
     LedgerReader,
+    RemoteWrites,
     SqlCandidates,
     SqlCompliance,
     SqlCursors,
@@ -88,16 +89,16 @@ class LearningStores:
     episodes: SqlEpisodes
 
     @staticmethod
-    def of(database: Database) -> "LearningStores":
-        """Stores that write to the database directly."""
+    def of(database: Database, remote: RemoteWrites | None = None) -> "LearningStores":
+        """Stores that write to the database directly, or have `remote` write."""
         return LearningStores(
-            SqlVerdicts(database),
-            SqlCandidates(database),
-            SqlCursors(database),
-            SqlUses(database),
-            SqlSpending(database),
-            SqlCompliance(database),
-            SqlEpisodes(database),
+            SqlVerdicts(database, remote=remote),
+            SqlCandidates(database, remote=remote),
+            SqlCursors(database, remote=remote),
+            SqlUses(database, remote=remote),
+            SqlSpending(database, remote=remote),
+            SqlCompliance(database, remote=remote),
+            SqlEpisodes(database, remote=remote),
         )
 
 
@@ -175,7 +176,7 @@ class Learning:
             admission=self.admission,
             now=self._clock.now,
         )
-        self.messages = Messages(self.reader, self.recorded, self.steps)
+        self.messages = Messages(self.reader, self.recorded)
         self.checks = self._checks()
         self.listening = self._listening()
         self.fast = self._fast()
@@ -389,7 +390,7 @@ class Learning:
             reader=self.reader,
             cursors=self._cursors,
             verdicts=self.verdicts,
-            steps=self.steps,
+            recorded=self.recorded,
             assessor=assessment,
             allowance=self.allowance,
             may_ask=self._may_judge,

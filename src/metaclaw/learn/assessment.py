@@ -145,8 +145,8 @@ class Assessment:
     judge_for: Callable[[str], Judge | None]
     skill: Callable[[SkillName], Skill | None]
     calibration: Callable[[], Calibration]
-    matches: Callable[[Skill, str, Scope], bool] = always_match
-    judged: Callable[[str], Awaitable[None]] | None = None
+    matches: Callable[[Skill, str, Scope], bool]
+    judged: Callable[[str], Awaitable[None]]
 
     def signals(self, step: Step, later: Step | None = None) -> tuple[Signal, ...]:
         """The signals of the detectors. Blocks."""
@@ -198,8 +198,7 @@ class Assessment:
         sensed = await run_sync(sense, step, later)
         with without_waiting():
             votes = await judge.judge(step, is_suspect=not is_cleared_by_one(sensed))
-        if self.judged is not None:
-            await self.judged(votes.model)
+        await self.judged(votes.model)
         return verdict(step, sensed, votes, self.calibration())
 
     def _check(self, name: SkillName, step: Step) -> Finding | None:

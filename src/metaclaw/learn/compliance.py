@@ -123,8 +123,8 @@ class ComplianceLoop:
     day_of: Callable[[datetime], date]
     judge: RuleJudge
     absorbed: Callable[[int], Collection[SkillName]]
-    on_broken: Callable[[SkillName], None] = lambda name: None
-    attempt_log: AttemptLog | None = None
+    on_broken: Callable[[SkillName], None]
+    attempt_log: AttemptLog
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()

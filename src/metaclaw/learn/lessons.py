@@ -8,13 +8,12 @@ retired by the counts alone. Nothing is run, and no reward is asked for."""
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import Proposal, Standing
 from metaclaw.domain.chat import Message
 from metaclaw.domain.episode import Episode
@@ -69,8 +68,8 @@ class LessonLoop:
     teams: Teams
     least: int
     redact: Callable[[str], str]
-    now: Callable[[], datetime] = utc_now
-    attempt_log: AttemptLog = field(default_factory=AttemptLog)
+    now: Callable[[], datetime]
+    attempt_log: AttemptLog
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()

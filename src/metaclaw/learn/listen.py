@@ -8,7 +8,6 @@ its next start. `ListenerHealth` says when a provider that failed is asked again
 states is in force before any model is asked."""
 
 import logging
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
-from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
@@ -105,10 +103,10 @@ class Listening:
     listener: Callable[[str, str], Model | None]
     timeout_s: float
     redact: Callable[[str], str]
-    read: Callable[[], None] = lambda: None
-    today: Callable[[], date] = lambda: utc_now().date()
-    now: Callable[[], float] = time.monotonic
-    attempt_log: AttemptLog | None = None
+    read: Callable[[], None]
+    today: Callable[[], date]
+    now: Callable[[], float]
+    attempt_log: AttemptLog
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
@@ -190,7 +188,7 @@ class Listening:
             else []
         )
         if rows:
-            await run_sync(self.rules.follow)
+            await run_sync(self.rules.library.follow)
         for row in rows:
             spoken = await self._spoken(row) if row.kind is TurnKind.MAIN else None
             if spoken is not None:
@@ -459,7 +457,7 @@ class Listening:
         self, model: Model, message: _Waiting, understood: ReadMessage
     ) -> None:
         """Get a second opinion on each item that would change what is in force."""
-        await run_sync(self.rules.follow)
+        await run_sync(self.rules.library.follow)
         for item in await run_sync(self.rules.doubtful, message.spoken, understood.items):
             if item not in message.opinions:
                 message.opinions[item] = await self._opinion(model, message.spoken, item)

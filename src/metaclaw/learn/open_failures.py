@@ -35,7 +35,7 @@ class FailureReader:
     candidates: SqlCandidates
     recorded: RecordedSteps
     library: AnyLibrary
-    attempt_log: AttemptLog | None = None
+    attempt_log: AttemptLog
 
     def __post_init__(self) -> None:
         self._known: dict[TurnId, _Known] = {}

@@ -8,7 +8,7 @@ about once, whatever the answer was."""
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from anyio.to_thread import run_sync
@@ -59,7 +59,7 @@ class ProcedureLoop:
     library: AnyLibrary
     admission: CandidateAdmission
     redact: Callable[[str], str]
-    attempt_log: AttemptLog = field(default_factory=AttemptLog)
+    attempt_log: AttemptLog
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()

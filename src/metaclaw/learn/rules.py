@@ -17,7 +17,6 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import Candidate, Change, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.front_matter import UNKNOWN_PROJECT
@@ -108,18 +107,14 @@ class RuleWriter:
     redact: Callable[[str], str]
     teams: Teams
     checks: RuleChecks
-    on_failure: Callable[[], None] = lambda: None
-    has_channel: Callable[[Scope], bool] = lambda scope: False
-    now: Callable[[], datetime] = utc_now
+    on_failure: Callable[[], None]
+    has_channel: Callable[[Scope], bool]
+    now: Callable[[], datetime]
 
     def __post_init__(self) -> None:
         # Without the lock, two people who state the same rule at once would get the same name for
         # it.
         self._publishing = anyio.Lock()
-
-    def follow(self) -> None:
-        """Load the generations that other processes published. Blocks."""
-        self.library.follow()
 
     def listed(self, spoken: SpokenMessage) -> list[tuple[str, str]]:
         """Names and texts of the rules that a message may be about: those placed in the session,
@@ -429,32 +424,29 @@ class RuleWriter:
     ) -> bool:
         """Put one change in force, or ask the person about it; return False, and log why, if it
         cannot be."""
-        put, gone = lesson.put, lesson.gone
         if lesson.question:
             return await self._ask_person(spoken, lesson, turns, written_by)
-        candidate = (
-            None
-            if put is None
-            else self._candidate(put, turns, written_by, Standing.ACCEPTED, lesson.event)
-        )
-        expected: dict[SkillName, str | None] = {skill.name: skill.content_hash for skill in gone}
-        if put is not None:
-            expected[put.name] = put.content_hash if lesson.event == "example" else None
-        names = [skill.name for skill in gone]
-        shown = put if put is not None else gone[0]
-        changed = ", ".join([*([put.name] if put else []), *names])
+        put = () if lesson.put is None else (lesson.put,)
+        changed, names = (*put, *lesson.gone), [skill.name for skill in lesson.gone]
+        candidate = None
+        if lesson.put is not None:
+            candidate = self._candidate(
+                lesson.put, turns, written_by, Standing.ACCEPTED, lesson.event
+            )
         learned = LearnedFrom(
             spoken.generation, tuple(turns), None if candidate is None else candidate.id
         )
+        expected = {skill.name: skill.content_hash for skill in changed}
+        is_new = lesson.event != "example"
 
         def publish() -> None:
             self.library.publish(
-                () if put is None else (put,),
+                put,
                 names,
-                f"{lesson.reason or lesson.event} {changed}",
-                expected=expected,
+                f"{lesson.reason or lesson.event} {', '.join(skill.name for skill in changed)}",
+                expected=expected | dict.fromkeys(skill.name for skill in put if is_new),
                 learned=learned,
-                by_person=any(not skill.is_skill for skill in (*gone, shown)),
+                by_person=any(not skill.is_skill for skill in changed),
             )
             if candidate is not None:
                 self.candidates.save_candidate(candidate)
@@ -464,6 +456,9 @@ class RuleWriter:
         except (SkillError, RefusedError) as error:
             log.info("lesson_not_kept turn=%s reason=%s", spoken.turn, error)
             return False
+        if lesson.reason == UNCONFIRMED:
+            return True  # the better words of a sure phrase are announced
+        shown = changed[0]
         data: dict[str, Json] = {
             "name": shown.name,
             "kind": shown.kind.value,
@@ -471,16 +466,15 @@ class RuleWriter:
             "scope": shown.scope,
             "turn": spoken.turn,
             "source": written_by,
-            "replaces": [str(name) for name in names if put is not None],
+            "replaces": [str(name) for name in names if put],
         }
         if shown.channel is not None:
             data["channel"] = shown.channel
-        if put is not None and put.is_project_unknown:
+        if put and shown.is_project_unknown:
             data["project"] = UNKNOWN_PROJECT
         if candidate is not None:
             data["candidate"] = candidate.id
-        if lesson.reason != UNCONFIRMED:  # the better words of a sure phrase are announced
-            await self.announce(lesson.event, data)
+        await self.announce(lesson.event, data)
         return True
 
     async def _ask_person(

@@ -32,7 +32,7 @@ from metaclaw.errors import JudgeError
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.privacy import own_words
 from metaclaw.store import LedgerReader, RecordedTurn, TurnRow
-from metaclaw.text import answer_documents, shorten, split_sentences
+from metaclaw.text import answer_objects, shorten, split_sentences
 
 _LOOK_BACK: Final = 4
 _WORD: Final = re.compile(r"\w")
@@ -66,7 +66,6 @@ class Messages:
 
     reader: LedgerReader
     recorded: RecordedSteps
-    builder: StepBuilder
 
     def read(self, row: TurnRow) -> SpokenMessage | None:
         """The message that a main turn begins with; None if it has no new words of a person."""
@@ -84,7 +83,7 @@ class Messages:
             return None
         before = self._answered(this, earlier)
         task, answer = (
-            _before_in(step, self.builder, this)
+            _before_in(step, self.recorded.builder, this)
             if before is None
             else (before.task, text_of(before.answer))
         )
@@ -121,7 +120,7 @@ class Messages:
             recorded = self.reader.turn(row.id)
             if recorded is None:
                 continue
-            if self.builder.following(recorded, later) is this:
+            if self.recorded.builder.following(recorded, later) is this:
                 return self.recorded.build(recorded, this)
             later.insert(0, recorded)
         return None
@@ -161,8 +160,6 @@ _MAX_EXAMPLES: Final = 8
 _MAX_EXAMPLE_CHARS: Final = 160
 _MAX_ITEMS: Final = 16
 _MAX_ANSWER_TOKENS: Final = 2_000
-_MAX_ANSWER_CHARS: Final = 40_000
-_MOST_OPENINGS: Final = 60
 _RULE_CHARS: Final = 160
 _EXCHANGE_CHARS: Final = 400
 _SECTION: Final = re.compile(
@@ -317,7 +314,7 @@ def rule_lines(rules: Iterable[tuple[str, str]], most_bytes: int) -> str:
 def read_answer(completion: Completion, today: date) -> ReadMessage:
     """Read a model's answer. Text around the JSON is ignored, and invalid items are left out.
     Raises JudgeError if the answer has no list of items."""
-    for document in objects_in(completion):
+    for document in answer_objects(completion):
         match document:
             case {"items": list(items), **rest}:
                 return ReadMessage(
@@ -330,12 +327,6 @@ def read_answer(completion: Completion, today: date) -> ReadMessage:
             case _:
                 continue
     raise JudgeError("the answer holds no list of items")
-
-
-def objects_in(completion: Completion) -> list[Json]:
-    """The JSON objects in a model's answer, the last first."""
-    text = text_of(completion.parts)[:_MAX_ANSWER_CHARS]
-    return answer_documents(text, _MOST_OPENINGS, openings="{")
 
 
 def _items(values: Sequence[object], today: date) -> tuple[RuleItem, ...]:

@@ -7,6 +7,7 @@ those of tool results, and those of the agent's own behaviour."""
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property
 from importlib.resources import files
@@ -26,6 +27,7 @@ from metaclaw.outcome.reading import (
     bare_call_id,
     command_of,
     discards_changes,
+    exchanges,
     is_edit,
     said_by,
     tool_kind,
@@ -130,8 +132,9 @@ def reverted_work(observed: ObservedStep) -> tuple[Signal, ...]:
         found = _OWN_COMMAND.search(note)
         if found and discards_changes(found[1] or found[2]):
             return (signal("undone.by_person", found[1] or found[2]),)
-    quote = _undone_later(observed)
-    return (signal("undone.by_agent", quote),) if quote else ()
+    if quote := _undone_later(observed):
+        return (signal("undone.by_agent", quote),)
+    return ()
 
 
 def _undone_later(observed: ObservedStep) -> str | None:
@@ -335,18 +338,16 @@ _FAILED_EDIT = re.compile(
 
 def _earlier_answers(observed: ObservedStep) -> dict[str, list[str]]:
     """The results of each call of this task since the last edit."""
-    calls: dict[str, ToolCall] = {}
-    found: dict[str, list[str]] = {}
-    for message in observed.run:
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                calls[bare_call_id(part.id)] = part
-            elif isinstance(part, ToolResult) and (call := calls.get(bare_call_id(part.call_id))):
-                text = _text(part)
-                has_failed = part.is_error or _FAILED_EDIT.search(text[:200]) is not None
-                if is_edit(call) and not has_failed:
-                    found.clear()
-                found.setdefault(_key(call), []).append(text)
+    found: dict[str, list[str]] = defaultdict(list)
+    for one in exchanges(observed.run):
+        if isinstance(one, str):
+            continue
+        call, result = one
+        text = _text(result)
+        has_failed = result.is_error or _FAILED_EDIT.search(text[:200]) is not None
+        if is_edit(call) and not has_failed:
+            found.clear()
+        found[_key(call)].append(text)
     return found
 
 
