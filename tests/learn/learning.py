@@ -228,8 +228,16 @@ class ScriptedLearning:
         self.checks = learning.checks
         self.fast.pauses_s, self.fast.may_train = self.pauses_s, self.may_train
         self.owner = owner_of(
-            learning, self.library, SessionErasure(database, self.library, self.folder / "policies")
+            learning,
+            self.library,
+            SessionErasure(database, self.library, self.folder / "policies"),
+            on_failure=learning.wake_fast_loop,
+            on_forget=lambda session: None,
+            serve=self.serve,
         )
+
+    async def serve(self, batches: Sequence[int]) -> None:
+        """Serves nothing."""
 
     def config(self) -> Config:
         """The settings of this installation."""

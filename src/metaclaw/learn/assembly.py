@@ -37,7 +37,7 @@ from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, Supervisor, senses
 from metaclaw.outcome import Judge
 from metaclaw.ports import Model, Purpose
-from metaclaw.privacy import KnownSecrets, Redactor, render_step
+from metaclaw.privacy import KnownSecrets, Redactor, render_step, secrets_of
 from metaclaw.skills import Evolver, Gate, GateMode, LessonWriter, SkillLibrary
 from metaclaw.store import (
     Database,
@@ -140,7 +140,7 @@ class Learning:
         self.budget = budget or Budget(config, stores.spending)
         self.models = models or Models(providers, self.budget)
         self.redactor = Redactor(
-            KnownSecrets.collect(os.environ, Path.home(), config)
+            KnownSecrets(secrets_of(os.environ, Path.home(), config))
             if config.privacy.redact
             else KnownSecrets()
         )
@@ -434,8 +434,8 @@ class Learning:
     def redact(self, text: str) -> str:
         return self.redactor.text(text).text
 
-    def _render(self, step: Step, limit_chars: int = 24_000) -> str:
-        return render_step(step, self.redactor, limit_chars)
+    def _render(self, step: Step) -> str:
+        return render_step(step, self.redactor)
 
 
 def owner_of(
@@ -443,13 +443,12 @@ def owner_of(
     library: SkillLibrary,
     erasure: SessionErasure,
     *,
-    on_failure: Callable[[], None] | None = None,
-    on_forget: Callable[[SessionId], None] = lambda session: None,
-    serve: Callable[[Sequence[int]], Awaitable[None]] | None = None,
+    on_failure: Callable[[], None],
+    on_forget: Callable[[SessionId], None],
+    serve: Callable[[Sequence[int]], Awaitable[None]],
 ) -> OwnerActions:
-    """Build the actions of a person. `on_failure` is called when a turn was marked as failed; by
-    default it wakes the loops of `learning`. `on_forget` is called with a session that is to be
-    forgotten, for other caches."""
+    """Build the actions of a person. `on_failure` is called when a turn was marked as failed,
+    `on_forget` with a session that is to be forgotten, for other caches."""
 
     def forget_everywhere(session: SessionId) -> None:
         on_forget(session)
@@ -464,7 +463,7 @@ def owner_of(
         admission=learning.admission,
         counts=learning.counts,
         announce=learning.announce,
-        on_failure=on_failure or learning.wake_fast_loop,
+        on_failure=on_failure,
         on_forget=forget_everywhere,
         serve=serve,
     )

@@ -164,20 +164,13 @@ class Assessment:
         }
         outcomes = [finding.outcome for finding in findings.values()]
         if Outcome.FAIL in outcomes:
+            why, fault = "a skill's check failed", Fault.AGENT
             return QuickVerdict(
-                Verdict(
-                    step.turn,
-                    Outcome.FAIL,
-                    Source.CHECK,
-                    1.0,
-                    fault=Fault.AGENT,
-                    comment="a skill's check failed",
-                )
+                Verdict(step.turn, Outcome.FAIL, Source.CHECK, 1.0, fault=fault, comment=why)
             )
         sensed = sense(step, later)
-        if sensed.verdict is not None and sensed.verdict.outcome is Outcome.FAIL:
-            return QuickVerdict(verdict(step, sensed, None, self.calibration()))
-        if outcomes and all(outcome is Outcome.PASS for outcome in outcomes):
+        has_failed = sensed.verdict is not None and sensed.verdict.outcome is Outcome.FAIL
+        if set(outcomes) == {Outcome.PASS} and not has_failed:
             return QuickVerdict(Verdict(step.turn, Outcome.PASS, Source.CHECK, 0.0))
         if sensed.verdict is not None:
             return QuickVerdict(verdict(step, sensed, None, self.calibration()))

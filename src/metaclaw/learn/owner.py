@@ -48,8 +48,8 @@ class OwnerActions:
     counts: SkillCounts
     announce: Announce
     on_failure: Callable[[], None]
-    on_forget: Callable[[SessionId], None] = lambda session: None
-    serve: Callable[[Sequence[int]], Awaitable[None]] | None = None
+    on_forget: Callable[[SessionId], None]
+    serve: Callable[[Sequence[int]], Awaitable[None]]
 
     def __post_init__(self) -> None:
         self._forgetting = anyio.Lock()
@@ -126,8 +126,7 @@ class OwnerActions:
                 await self._finish(())
 
     async def _finish(self, batches: Sequence[int]) -> None:
-        if self.serve is not None:
-            await self.serve(batches)
+        await self.serve(batches)
         await run_sync(self.erasure.remove_weights)
 
     async def skill_facts(self, name: SkillName) -> SkillFacts:

@@ -2,7 +2,7 @@
 rules.
 """
 
-from metaclaw.privacy.known_secrets import KnownSecrets
+from metaclaw.privacy.known_secrets import KnownSecrets, secrets_of
 from metaclaw.privacy.lesson_review import review_lesson
 from metaclaw.privacy.provenance import (
     Passage,
