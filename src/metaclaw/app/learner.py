@@ -10,9 +10,11 @@ import os
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import anyio
+from anyio.to_thread import run_sync
 from sqlalchemy import event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -30,7 +32,6 @@ from metaclaw.learn import (
     Learning,
     LearningStores,
     Provider,
-    RemoteEvents,
     RemoteLibrary,
     RemoteProvider,
     StoreCall,
@@ -84,7 +85,7 @@ class _Learner:
         self._learning = Learning(
             begin.config,
             database=database,
-            ledger=RemoteEvents(self._store),
+            announce=partial(run_sync, self._store.run, "announce"),
             library=library,
             providers=_providers(begin, self._store),
             words=own_words,

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from metaclaw.clock import utc_now
 from metaclaw.config import Config, EvolverConfig, JudgeConfig
-from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Step
-from metaclaw.learn.admission import CandidateAdmission, SafetyReview
+from metaclaw.learn.admission import Announce, CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, Situations
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.compliance import ComplianceLoop, RuleJudge
@@ -62,21 +61,6 @@ _REMEMBERED: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class LearningClock:
-    """The clocks of learning: `now` is the wall clock, `steady_s` a monotonic clock."""
-
-    now: Callable[[], datetime] = utc_now
-    steady_s: Callable[[], float] = time.monotonic
-
-
-class EventSink(Protocol):
-    """Publishes events."""
-
-    async def announce(self, kind: str, data: dict[str, Json]) -> bool:
-        """Whether it is on disk."""
-
-
-@dataclass(frozen=True, slots=True)
 class LearningStores:
     """The stores that the loops write to."""
 
@@ -112,7 +96,7 @@ class Learning:
         config: Config,
         *,
         database: Database,
-        ledger: EventSink,
+        announce: Announce,
         library: AnyLibrary,
         providers: Sequence[Provider],
         words: Callable[[str, str], str],
@@ -120,14 +104,16 @@ class Learning:
         attempt_log: AttemptLog | None = None,
         budget: Budget | None = None,
         models: Models | None = None,
-        clock: LearningClock | None = None,
+        now: Callable[[], datetime] = utc_now,
+        steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """By default, `stores` write to the database, `budget` counts into them, and `models` are
-        those of the providers. `attempt_log` has the failed attempts of earlier processes."""
+        those of the providers. `attempt_log` has the failed attempts of earlier processes; `steady_s`
+        is a monotonic clock."""
         stores = stores or LearningStores.of(database)
-        self._clock = clock or LearningClock()
+        self._now, self._steady_s = now, steady_s
         self._config = config
-        self._ledger = ledger
+        self.announce = announce
         self.attempt_log = attempt_log or AttemptLog()
         self._cursors = stores.cursors
         self._library = library
@@ -135,7 +121,7 @@ class Learning:
         self.reader = LedgerReader(database)
         self.verdicts = stores.verdicts
         self.candidates = stores.candidates
-        self.generations = SqlGenerations(database, self._clock.now)
+        self.generations = SqlGenerations(database, self._now)
         self.steps = StepBuilder(words)
         self.budget = budget or Budget(config, stores.spending)
         self.models = models or Models(providers, self.budget)
@@ -165,7 +151,7 @@ class Learning:
             announce=self.announce,
             redact=self.redact,
             teams=self._teams,
-            now=self._clock.now,
+            now=self._now,
         )
         self.counts = SkillCounts(stores.uses, self.generations, self._teams)
         self.maintenance = Maintenance(
@@ -174,7 +160,7 @@ class Learning:
             library=library,
             counts=self.counts,
             admission=self.admission,
-            now=self._clock.now,
+            now=self._now,
         )
         self.messages = Messages(self.reader, self.recorded)
         self.checks = self._checks()
@@ -193,9 +179,6 @@ class Learning:
         )
         self.outcomes = self._outcomes()
         self.compliance = self._compliance(stores.compliance, SqlPolicies(database))
-
-    async def announce(self, kind: str, data: dict[str, Json]) -> None:
-        await self._ledger.announce(kind, data)
 
     def facts(self) -> dict[str, object]:
         """The learning part of `status`: the models that are asked, and how good verdicts are."""
@@ -269,7 +252,7 @@ class Learning:
             trial=CheckTrial(self.reader, self.recorded, self.redact, self.rule_judge),
             listener=self.models.listener(self._config.listen, self._config.judge),
             timeout_s=self._config.listen.timeout_s,
-            now=self._clock.now,
+            now=self._now,
             attempt_log=self.attempt_log,
         )
 
@@ -284,7 +267,7 @@ class Learning:
             checks=self.checks,
             on_failure=self.wake_fast_loop,
             has_channel=self.reader.has_channel,
-            now=self._clock.now,
+            now=self._now,
         )
         return Listening(
             reader=self.reader,
@@ -296,8 +279,8 @@ class Learning:
             timeout_s=self._config.listen.timeout_s,
             redact=self.redact,
             read=self.wake_fast_loop,
-            today=lambda: self._clock.now().date(),
-            now=self._clock.steady_s,
+            today=lambda: self._now().date(),
+            now=self._steady_s,
             attempt_log=self.attempt_log,
         )
 
@@ -359,7 +342,7 @@ class Learning:
             teams=self._teams,
             redact=self.redact,
             least=min(section.min_failures, _SESSIONS_FOR_A_LESSON),
-            now=self._clock.now,
+            now=self._now,
             attempt_log=self.attempt_log,
         )
 
@@ -396,7 +379,7 @@ class Learning:
             may_ask=self._may_judge,
             on_failure=self.wake_fast_loop,
             catch_up=self._library.follow,
-            now=self._clock.steady_s,
+            now=self._steady_s,
             attempt_log=self.attempt_log,
         )
 

@@ -48,7 +48,7 @@ from metaclaw.learn.supervision import (
 )
 from metaclaw.ports import Model, Purpose
 from metaclaw.privacy import marked_message
-from metaclaw.skills import plain_words, scope_of_lesson
+from metaclaw.skills import plain_words
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, TurnRow
 from metaclaw.text import keep_ends
 from metaclaw.upstream import TIMEOUT
@@ -138,8 +138,8 @@ class Listening:
     def put_off(self) -> int:
         """The number of messages that wait for the budget, or for one that does."""
         unread = self._unread()
-        people = {scope_of_lesson(one.spoken.scope) for one in unread if one.is_put_off}
-        return sum(scope_of_lesson(one.spoken.scope) in people for one in unread)
+        people = {one.spoken.person for one in unread if one.is_put_off}
+        return sum(one.spoken.person in people for one in unread)
 
     @property
     def facts(self) -> Mapping[str, object]:
@@ -247,7 +247,7 @@ class Listening:
         for message in list(self._waiting):
             if len(self._busy) >= _MOST_READ_AT_ONCE:
                 return
-            person = scope_of_lesson(message.spoken.scope)
+            person = message.spoken.person
             if person in passed_over:
                 continue
             passed_over.add(person)
@@ -267,7 +267,7 @@ class Listening:
                 and message.is_put_off
                 and message.failures % 2 == 1  # else alone, in case several do not fit the budget
                 and other.model == message.model
-                and scope_of_lesson(other.spoken.scope) == person
+                and other.spoken.person == person
             ):
                 chars += len(other.spoken.text)
                 if chars > MESSAGE_CHARS:

@@ -48,7 +48,6 @@ from metaclaw.skills import (
     is_emphatic,
     plain_words,
     rule_name,
-    scope_of_lesson,
 )
 from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
 from metaclaw.text import sentence_terms
@@ -345,8 +344,7 @@ class RuleWriter:
 
     def _rules_of(self, spoken: SpokenMessage) -> Iterable[Rule]:
         """The rules and facts of the person who wrote the message."""
-        scope = scope_of_lesson(spoken.scope)
-        return (rule for rule in self._rules() if rule.scope == scope)
+        return (rule for rule in self._rules() if rule.scope == spoken.person)
 
     def _rules(self) -> list[Rule]:
         return [skill for skill in self.library.view.skills if isinstance(skill, Rule)]
@@ -355,7 +353,7 @@ class RuleWriter:
         """Whether this person may take the rule back: it is their own, or it is for everyone and
         there is only one user.
         """
-        is_theirs = skill.scope == scope_of_lesson(spoken.scope) or (
+        is_theirs = skill.scope == spoken.person or (
             skill.scope is None and spoken.scope.user is None
         )
         return not skill.is_skill and is_theirs and not skill.pinned
@@ -397,7 +395,7 @@ class RuleWriter:
             name=name,
             trigger=when or text,
             body=text,
-            scope=scope_of_lesson(spoken.scope),
+            scope=spoken.person,
             author=Authorship.INSTRUCTION,
             applies_always=is_always,
             workspace=workspace if is_for_project else None,

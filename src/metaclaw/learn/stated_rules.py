@@ -17,7 +17,6 @@ from metaclaw.domain.chat import (
     ChatRequest,
     Completion,
     Json,
-    Message,
     Role,
     Sampling,
     object_schema,
@@ -31,6 +30,7 @@ from metaclaw.domain.turn import Scope, Step, channel_name
 from metaclaw.errors import JudgeError
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.privacy import own_words
+from metaclaw.skills import scope_of_lesson
 from metaclaw.store import LedgerReader, RecordedTurn, TurnRow
 from metaclaw.text import answer_objects, shorten, split_sentences
 
@@ -59,6 +59,11 @@ class SpokenMessage:
     answered: TurnId | None
     answered_with: tuple[SkillName, ...]
 
+    @property
+    def person(self) -> str:
+        """The scope of the rules that the message states."""
+        return scope_of_lesson(self.scope)
+
 
 @dataclass(eq=False)
 class Messages:
@@ -83,7 +88,7 @@ class Messages:
             return None
         before = self._answered(this, earlier)
         task, answer = (
-            _before_in(step, self.recorded.builder, this)
+            _before_in(step, self.recorded.builder, this.turn.agent)
             if before is None
             else (before.task, text_of(before.answer))
         )
@@ -126,28 +131,23 @@ class Messages:
         return None
 
 
-def _before_in(step: Step, builder: StepBuilder, this: RecordedTurn) -> tuple[str, str]:
+def _before_in(step: Step, builder: StepBuilder, agent: str) -> tuple[str, str]:
     """The person's message before the last one, and the answer to it, both taken from the
     request.
     """
-    messages = list(step.history)
-
-    def pop(role: Role) -> Message | None:
-        while messages:
-            last = messages.pop()
-            if (
-                last.role is role
-                and (role is not Role.USER or builder.own_words(this.turn.agent, last))
-                and text_of(last.parts)
-            ):
-                return last
-        return None
-
-    pop(Role.USER)
-    answer = pop(Role.ASSISTANT)
-    question = pop(Role.USER)
-    task = "" if question is None else builder.own_words(this.turn.agent, question)
-    return task, "" if answer is None else text_of(answer.parts)
+    wanted = [Role.USER, Role.ASSISTANT, Role.USER]
+    found: list[str] = []
+    for message in reversed(step.history):
+        if message.role is not wanted[len(found)]:
+            continue
+        is_user = message.role is Role.USER
+        text = builder.own_words(agent, message) if is_user else text_of(message.parts)
+        if text:
+            found.append(text)
+        if len(found) == len(wanted):
+            break
+    _, answer, task = found + [""] * (len(wanted) - len(found))
+    return task, answer
 
 
 MESSAGE_CHARS: Final = 4_000

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from anyio.to_thread import run_sync
 
 from metaclaw.config import Config
-from metaclaw.domain.chat import ChatRequest, Delta, Json
+from metaclaw.domain.chat import ChatRequest, Delta
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import LearnedFrom, Skill
@@ -211,15 +211,6 @@ class RemoteLibrary:
 
 AnyLibrary: TypeAlias = SkillLibrary | RemoteLibrary
 """The skills in force, in the serving process or in the learner."""
-
-
-class RemoteEvents:
-    def __init__(self, calls: RemoteWrites) -> None:
-        self._calls = calls
-
-    async def announce(self, kind: str, data: dict[str, Json]) -> bool:
-        """Whether it is on disk."""
-        return bool(await run_sync(self._calls.run, "announce", kind, data))
 
 
 class RemoteProvider:

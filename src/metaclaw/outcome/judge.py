@@ -144,12 +144,9 @@ class Judge:
         """Votes on a step. A clear pass settles it, unless it `is_suspect`; a failure may teach and
         needs all votes.
         """
-        record = await self._redacted(step)
-        if record is None:
-            return Votes(0, 0, 1, self.model.name)
         return await self._vote(
             _TURN_RULES,
-            record,
+            await self._redacted(step),
             lambda one: one.outcome is Outcome.PASS and _is_clear(one) and not is_suspect,
         )
 
@@ -158,9 +155,7 @@ class Judge:
         vote settles it.
         """
         record = await self._redacted(_without_answer(step))
-        if record is None:
-            return Votes(0, 0, 1, self.model.name)
-        return await self._vote(_ANSWER_RULES, _record_of(record, answer), _is_clear)
+        return await self._vote(_ANSWER_RULES, record and _record_of(record, answer), _is_clear)
 
     async def rank(self, step: Step, answers: Sequence[str]) -> list[float] | None:
         """Compare new answers, already redacted, in one call: 1 for the best, 0 for the worst; None
@@ -173,7 +168,7 @@ class Judge:
             f"== Answer {number}\n{answer}" for number, answer in enumerate(answers, 1)
         )
         whole = f"== The requirement\n{record}\n\n{shown}"
-        request = _request(_RANK_RULES, whole, _mark(whole), 0, RANK_SCHEMA)
+        request = _request(_RANK_RULES, whole, 0, RANK_SCHEMA)
         ranking = await self._ask(
             request, lambda completion: read_ranking(completion, len(answers))
         )
@@ -196,17 +191,18 @@ class Judge:
         requirement = f"Rule ({when}): {rule}\n\nTask: {task}"
         return await self._vote(_RULE_RULES, _record_of(requirement, answer), _is_known)
 
-    async def _vote(self, rules: str, record: str, settles: Callable[[Vote], bool]) -> Votes:
-        mark = _mark(record)
+    async def _vote(self, rules: str, record: str | None, settles: Callable[[Vote], bool]) -> Votes:
+        if record is None:
+            return Votes(0, 0, 1, self.model.name)
         found: dict[int, Vote | _NoVote] = {}
 
         async def ask(number: int) -> None:
             try:
-                found[number] = await self._ask(_request(rules, record, mark, number), read_vote)
+                found[number] = await self._ask(_request(rules, record, number), read_vote)
             except BudgetError:
                 found[number] = _NoVote.ABSENT
 
-        first = found[0] = await self._ask(_request(rules, record, mark, 0), read_vote)
+        first = found[0] = await self._ask(_request(rules, record, 0), read_vote)
         if isinstance(first, Vote):
             wants_more = _is_known(first) and not settles(first)
         else:
@@ -243,11 +239,6 @@ def _record_of(requirement: str, answer: str) -> str:
     return f"== The requirement\n{requirement}\n\n== The answer\n{answer}"
 
 
-def _mark(record: str) -> str:
-    """A mark that the record cannot contain: its own hash."""
-    return hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]
-
-
 def _is_known(vote: Vote) -> bool:
     return vote.outcome is not Outcome.UNKNOWN
 
@@ -257,8 +248,10 @@ def _is_clear(vote: Vote) -> bool:
 
 
 def _request(
-    rules: str, record: str, mark: str, number: int, schema: Mapping[str, Json] = SCHEMA
+    rules: str, record: str, number: int, schema: Mapping[str, Json] = SCHEMA
 ) -> ChatRequest:
+    # A mark that the record cannot contain: its own hash.
+    mark = hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]
     question = f"{mark} begin\n{record}\n{mark} end\n\nJudge the record above as you were told."
     sampling = Sampling(max_tokens=_MAX_ANSWER_TOKENS, temperature=_TEMPERATURE, seed=number + 1)
     return own_request(rules.replace("{mark}", mark), question, sampling, schema)
