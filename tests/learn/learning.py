@@ -20,7 +20,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope, Stamp, Times
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.assembly import Learning, LearningClock, LearningStores, owner_of
+from metaclaw.learn.assembly import Learning, LearningStores, owner_of
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.models import Models
 from metaclaw.learn.retention import SessionErasure
@@ -195,7 +195,7 @@ class ScriptedLearning:
         learning = Learning(
             config,
             database=database,
-            ledger=self,
+            announce=self.announce,
             library=self.library,
             providers=(),
             words=words,
@@ -203,7 +203,8 @@ class ScriptedLearning:
             attempt_log=AttemptLog(attempts),
             budget=Purse(config, spending, self),
             models=Speakers(self),
-            clock=LearningClock(self.clock, lambda: self.clock.now.timestamp()),
+            now=self.clock,
+            steady_s=lambda: self.clock.now.timestamp(),
         )
         self.attempt_log = learning.attempt_log
         self.reader = learning.reader
@@ -228,8 +229,16 @@ class ScriptedLearning:
         self.checks = learning.checks
         self.fast.pauses_s, self.fast.may_train = self.pauses_s, self.may_train
         self.owner = owner_of(
-            learning, self.library, SessionErasure(database, self.library, self.folder / "policies")
+            learning,
+            self.library,
+            SessionErasure(database, self.library, self.folder / "policies"),
+            on_failure=learning.wake_fast_loop,
+            on_forget=lambda session: None,
+            serve=self.serve,
         )
+
+    async def serve(self, batches: Sequence[int]) -> None:
+        """Serves nothing."""
 
     def config(self) -> Config:
         """The settings of this installation."""

@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from metaclaw.domain.candidate import Candidate, Change, Proposal, Standing
+from metaclaw.domain.candidate import Candidate, Change, Objection, Proposal, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
-from metaclaw.learn.admission import CandidateAdmission
-from metaclaw.skills import Gate, GateMode, Objection
+from metaclaw.skills import Gate, GateMode
 from metaclaw.store import SqlForgetting
 from tests.learn.learning import (
     ADA,
@@ -232,13 +231,7 @@ async def test_whoever_objects_may_quote_a_secret_and_it_is_not_kept(
 ) -> None:
     learning = await new_learning(gate=GateMode.OFF)
     quoting = Gate(GateMode.OFF, [lambda proposal: [Objection(f"it says {SECRET}", waits=waits)]])
-    learning.admission = CandidateAdmission(
-        gate=quoting,
-        library=learning.library,
-        candidates=learning.candidates,
-        announce=learning.announce,
-        redact=learning.redact,
-    )
+    learning.admission = replace(learning.admission, gate=quoting)
     candidate = await admit(learning, dates())
     assert candidate.reason.startswith("it says <API_KEY")
     assert SECRET not in everything_kept(learning)

@@ -29,14 +29,10 @@ def admission(
     learning: ScriptedLearning, steps: dict[TurnId, Step], gate: GateMode = GateMode.OFF
 ) -> CandidateAdmission:
     """The weakest gate there is: only the safety checks are left of it."""
-    review = SafetyReview(steps.get, learning.library, learning.redactor)
-    return CandidateAdmission(
-        gate=Gate(gate, [review]),
-        library=learning.library,
-        candidates=learning.candidates,
-        announce=learning.announce,
-        redact=learning.redact,
+    review = SafetyReview(
+        steps.get, learning.library, learning.redactor, learning.recorded.session_of, tuple
     )
+    return replace(learning.admission, gate=Gate(gate, [review]))
 
 
 async def admitted(

@@ -11,7 +11,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
-from metaclaw.learn.assessment import Assessment, CalibrationLoop
+from metaclaw.learn.assessment import Assessment, CalibrationLoop, always_match
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.outcome.detectors import signal
 from tests.learn.learning import CORRECTION, FAILED, TASK, THANKS, Speaker, learned_skill
@@ -43,7 +43,17 @@ def step(
 
 def assessment(skills: Sequence[Skill] = (), judge: Speaker | None = None) -> Assessment:
     known = {skill.name: skill for skill in skills}
-    return Assessment(judge_for=judges(judge), skill=known.get, calibration=Calibration)
+
+    async def judged(model: str) -> None:
+        pass
+
+    return Assessment(
+        judge_for=judges(judge),
+        skill=known.get,
+        calibration=Calibration,
+        matches=always_match,
+        judged=judged,
+    )
 
 
 def judges(speaker: Speaker | None) -> Callable[[str], Judge | None]:

@@ -160,8 +160,9 @@ async def test_of_the_questions_that_were_put_off_the_most_suspicious_turn_is_as
         await talk.say(reply)
     await learning.sense()
     asked: list[TurnId] = []
-    while len(learning.outcomes.questions):
-        asked.append(learning.outcomes.questions.pop())
+    while (question := learning.outcomes.questions.due()) is not None:
+        learning.outcomes.questions.remove(question)
+        asked.append(question.turn)
     suspicion = [fuse(learning.verdict(turn).signals) for turn in asked]
     assert len(set(suspicion)) > 1
     assert suspicion == sorted(suspicion, reverse=True)

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from io import FileIO
 from pathlib import Path
 
 import anyio
@@ -193,8 +192,7 @@ def assert_follows(learning: ScriptedLearning, done: list[tuple[str, str, int]])
 @contextmanager
 def connected() -> Iterator[tuple[Channel, Channel]]:
     (heard_there, said_here), (heard_here, said_there) = os.pipe(), os.pipe()
-    with FileIO(heard_here, "r") as here, FileIO(heard_there, "r") as there:
-        yield Channel(here, FileIO(said_here, "w")), Channel(there, FileIO(said_there, "w"))
+    yield Channel(heard_here, said_here), Channel(heard_there, said_there)
 
 
 async def test_what_is_said_arrives_whole_and_in_order_until_the_other_side_goes() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from metaclaw.config import build
-from metaclaw.privacy import KnownSecrets, Redactor
+from metaclaw.privacy import KnownSecrets, Redactor, secrets_of
 from tests.support.cases import each
 
 PROVIDER = {
@@ -89,7 +89,7 @@ def test_secrets_are_collected_from_the_environment_and_dotfiles(tmp_path: Path)
         "PATH": "/usr/bin-Secret-99",
         "PWD": str(tmp_path),
     }
-    redactor = Redactor(KnownSecrets.collect(environ, tmp_path))
+    redactor = Redactor(KnownSecrets(secrets_of(environ, tmp_path)))
     for secret in (
         "netrc-Secret-1",
         "aws/Secret+2abcdef",
@@ -108,7 +108,7 @@ def test_secrets_are_collected_from_the_environment_and_dotfiles(tmp_path: Path)
 def test_our_own_configuration_counts_and_a_missing_secret_does_not_hurt(tmp_path: Path) -> None:
     config = build({"proxy": {"api_key": "mc-own-Secret-77"}, "providers": [PROVIDER]}, tmp_path)
     assert (
-        Redactor(KnownSecrets.collect({}, tmp_path, config))
+        Redactor(KnownSecrets(secrets_of({}, tmp_path, config)))
         .text("the key mc-own-Secret-77 was used")
         .found
     )
@@ -118,4 +118,4 @@ def test_an_unreadable_file_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / ".netrc").mkdir()
     (tmp_path / ".docker").mkdir()
     (tmp_path / ".docker/config.json").write_text("{not json")
-    assert len(KnownSecrets.collect({}, tmp_path)) == 0
+    assert len(KnownSecrets(secrets_of({}, tmp_path))) == 0

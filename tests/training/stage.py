@@ -247,7 +247,7 @@ class Stage:
         self.learning = Learning(
             config,
             database=self.database,
-            ledger=self,
+            announce=self.announce,
             library=self.library,
             providers=(),
             words=own_words,

@@ -128,7 +128,7 @@ class LazyLearning:
             self._learning = Learning(
                 self.config,
                 database=self.database,
-                ledger=self.ledger,
+                announce=self.ledger.announce,
                 library=self.library,
                 providers=self.providers,
                 words=own_words,

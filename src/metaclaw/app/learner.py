@@ -9,10 +9,12 @@ import logging
 import os
 import sys
 import threading
-from io import FileIO
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import anyio
+from anyio.to_thread import run_sync
 from sqlalchemy import event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -30,7 +32,6 @@ from metaclaw.learn import (
     Learning,
     LearningStores,
     Provider,
-    RemoteEvents,
     RemoteLibrary,
     RemoteProvider,
     StoreCall,
@@ -43,14 +44,8 @@ from metaclaw.store import (
     Database,
     PriceServed,
     RemoteWrites,
-    SqlCandidates,
-    SqlCompliance,
-    SqlCursors,
-    SqlEpisodes,
     SqlGenerations,
     SqlSpending,
-    SqlUses,
-    SqlVerdicts,
     connect,
 )
 
@@ -62,7 +57,7 @@ _NICENESS: Final = 10  # serving, and the search that requests wait for, come fi
 
 def main() -> None:
     """Build the loops, and learn until the input ends."""
-    channel = Channel(FileIO(os.dup(0), "r"), FileIO(os.dup(1), "w"))
+    channel = Channel(os.dup(0), os.dup(1))
     os.dup2(2, 1)  # output of `print` must not get into the pipe
     os.nice(_NICENESS)
     begin = channel.receive()
@@ -90,7 +85,7 @@ class _Learner:
         self._learning = Learning(
             begin.config,
             database=database,
-            ledger=RemoteEvents(self._store),
+            announce=partial(run_sync, self._store.run, "announce"),
             library=library,
             providers=_providers(begin, self._store),
             words=own_words,
@@ -170,15 +165,8 @@ def only_read(database: Database) -> None:
 
 
 def _stores(database: Database, calls: RemoteWrites) -> LearningStores:
-    return LearningStores(
-        SqlVerdicts(database, remote=calls),
-        SqlCandidates(database, remote=calls),
-        SqlCursors(database, remote=calls),
-        SqlUses(database, remote=calls),
-        _Spending(database, remote=calls),
-        SqlCompliance(database, remote=calls),
-        SqlEpisodes(database, remote=calls),
-    )
+    stores = LearningStores.of(database, calls)
+    return replace(stores, spending=_Spending(database, remote=calls))
 
 
 class _Spending(SqlSpending):

@@ -10,6 +10,7 @@ that several died of, which is announced."""
 
 import asyncio
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -167,7 +168,9 @@ class LearnerProcess:
         process = await run_sync(_spawn, crash_record.handle)
         assert process.stdin is not None
         assert process.stdout is not None
-        outbox, channel = Outbox(), Channel(process.stdout, process.stdin)
+        with process.stdin, process.stdout:
+            channel = Channel(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
+        outbox = Outbox()
         outbox.put(self._begin())
         self.pid, self._outbox = process.pid, outbox
         log.debug("learner_started pid=%d", process.pid)
@@ -185,7 +188,6 @@ class LearnerProcess:
                 status = await run_sync(_end, process)
                 with suppress(MetaClawError):
                     await talking
-                process.stdout.close()
         return status
 
     def _say(self, message: ToLearner) -> None:

@@ -60,10 +60,10 @@ def redaction(config: Config) -> Callable[[Sequence[str]], Sequence[str]]:
 
     @cache
     def redactor() -> "Redactor":
-        from metaclaw.privacy import KnownSecrets, Redactor
+        from metaclaw.privacy import KnownSecrets, Redactor, secrets_of
 
         return Redactor(
-            KnownSecrets.collect(os.environ, Path.home(), config)
+            KnownSecrets(secrets_of(os.environ, Path.home(), config))
             if config.privacy.redact
             else KnownSecrets()
         )

@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 
-from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import Skill
 
 CandidateId = NewType("CandidateId", str)
@@ -45,6 +45,14 @@ class Proposal:
             raise ValueError(f"proposal {self.skill.name} names no turn that taught it")
 
 
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a proposal is rejected, or, if it `waits`, why a person must decide."""
+
+    reason: str
+    waits: bool = False
+
+
 class Standing(StrEnum):
     """The standing of a candidate: at the gate (draft), waiting for a person, accepted or rejected."""
 
@@ -64,3 +72,10 @@ class Candidate:
     reason: str
     generation: int
     made_at: datetime
+
+    @staticmethod
+    def new(
+        proposal: Proposal, standing: Standing, reason: str, generation: int, made_at: datetime
+    ) -> "Candidate":
+        """A candidate with an id of its own."""
+        return Candidate(CandidateId(new_id("c_")), proposal, standing, reason, generation, made_at)

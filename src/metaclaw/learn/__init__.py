@@ -17,7 +17,6 @@ from metaclaw.learn.store_rpc import (
     ForgetSession,
     LearnerReport,
     LearnerStart,
-    RemoteEvents,
     RemoteLibrary,
     RemoteProvider,
     StoreCall,
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
         is_corrected,
     )
     from metaclaw.learn.owner import OwnerActions, SkillFacts
-    from metaclaw.learn.steps import RecordedSteps, StepBuilder, read_request
+    from metaclaw.learn.steps import RecordedSteps, read_request
 
 _LOADED_ON_USE = {
     "rejected_proposals": "admission",
@@ -66,7 +65,6 @@ _LOADED_ON_USE = {
     "OwnerActions": "owner",
     "SkillFacts": "owner",
     "RecordedSteps": "steps",
-    "StepBuilder": "steps",
     "read_request": "steps",
 }
 __getattr__ = loaded_on_use(__name__, _LOADED_ON_USE)

@@ -9,24 +9,18 @@ forgotten, or if skills were reverted after its evidence."""
 import logging
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.clock import utc_now
-from metaclaw.domain.candidate import (
-    Candidate,
-    CandidateId,
-    Change,
-    Proposal,
-    Standing,
-)
+from metaclaw.domain.candidate import Candidate, Change, Objection, Proposal, Standing
 from metaclaw.domain.chat import Json, Message
 from metaclaw.domain.episode import Signature
-from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_id
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import LearnedFrom, Lesson, RetiredSkill, Skill, SkillState
 from metaclaw.domain.training import RoleKind
 from metaclaw.domain.turn import Scope, Step, TurnKind
@@ -36,7 +30,6 @@ from metaclaw.learn.supervision import SET_ASIDE
 from metaclaw.outcome import episodes_of
 from metaclaw.privacy import (
     Doubt,
-    LessonRuling,
     Passage,
     Redactor,
     passages_of,
@@ -48,7 +41,6 @@ from metaclaw.skills import (
     Gate,
     GateResult,
     IndexLibrary,
-    Objection,
     Teams,
     applying,
     is_untouchable,
@@ -84,8 +76,8 @@ class SafetyReview:
     step: Callable[[TurnId], Step | None]
     library: AnyLibrary
     redactor: Redactor
-    session: Callable[[TurnId], tuple[Step, tuple[Message, ...]] | None] = lambda turn: None
-    retired: Callable[[], Sequence[RetiredSkill]] = tuple
+    session: Callable[[TurnId], tuple[Step, tuple[Message, ...]] | None]
+    retired: Callable[[], Sequence[RetiredSkill]]
 
     def __call__(self, proposal: Proposal) -> Sequence[Objection]:
         """The objections to a proposal. Blocks: it reads every turn that taught the proposal."""
@@ -132,12 +124,10 @@ class SafetyReview:
             for episode in episodes_of(messages, is_ended=is_ended)
             if any(self._signature(one) in lesson.signatures for one in episode.signatures)
         ]
-        review = review_lesson(lesson.body, episodes)
+        doubt = review_lesson(lesson.body, episodes)
         secrets = self.redactor.text(lesson.body).found
         objections = [Objection(f"it holds a secret ({one.placeholder})") for one in secrets]
-        if review.ruling is not LessonRuling.IN_FORCE:
-            waits = review.ruling is LessonRuling.ASK
-            objections.append(Objection(review.reason, waits=waits))
+        objections += [] if doubt is None else [doubt]
         if any(
             is_by_person(one) and _are_of_one_failure(one.skill, lesson) for one in self.retired()
         ):
@@ -205,8 +195,8 @@ class CandidateAdmission:
     candidates: SqlCandidates
     announce: Announce
     redact: Callable[[str], str]
-    teams: Teams = field(default_factory=dict)
-    now: Callable[[], datetime] = utc_now
+    teams: Teams
+    now: Callable[[], datetime]
 
     async def admit(
         self,
@@ -225,12 +215,16 @@ class CandidateAdmission:
             proposal = replace(
                 proposal, skill=with_free_name(proposal.skill, self.library.view.get)
             )
-        if generation is None:
-            generation = self.library.view.generation
-        name, now = CandidateId(new_id("c_")), self.now()
-        candidate = Candidate(name, proposal, Standing.DRAFT, "just proposed", generation, now)
+        candidate = self._candidate(proposal, Standing.DRAFT, "just proposed", generation)
         if await self._save(candidate):
             await self.decide_again(candidate, seen or {})
+
+    def _candidate(
+        self, proposal: Proposal, standing: Standing, reason: str, generation: int | None = None
+    ) -> Candidate:
+        if generation is None:
+            generation = self.library.view.generation
+        return Candidate.new(proposal, standing, reason, generation, self.now())
 
     async def decide_again(
         self, candidate: Candidate, seen: Mapping[SkillName, str] | None = None
@@ -268,12 +262,7 @@ class CandidateAdmission:
 
     async def set_aside(self, candidate: Candidate) -> None:
         """Reject a candidate, because each attempt to decide about it crashed the learner."""
-        if self.is_unfinished(candidate):
-            await self._reject(candidate, SET_ASIDE)
-
-    def is_unfinished(self, candidate: Candidate) -> bool:
-        """Whether the candidate has not been decided yet."""
-        return candidate.standing is Standing.DRAFT
+        await self._reject(candidate, SET_ASIDE)
 
     async def decide(self, candidate: Candidate, *, approved: bool) -> Candidate:
         """Apply a person's decision to a waiting candidate. Raises SkillError if the candidate does
@@ -323,7 +312,7 @@ class CandidateAdmission:
         skills reverted, meanwhile.
         """
         known = await run_sync(self.candidates.candidate, candidate.id)
-        return known is not None and self.is_unfinished(known)
+        return known is not None and known.standing is Standing.DRAFT
 
     async def _publish(
         self,
@@ -339,7 +328,9 @@ class CandidateAdmission:
             return replace(candidate, standing=Standing.REJECTED, reason=_FORGOTTEN)
         proposal = candidate.proposal
         accepted = replace(candidate, standing=Standing.ACCEPTED, reason=passed.reason)
-        skill = _with_overrides(replace(proposal.skill, state=SkillState.LIVE), passed.overrides)
+        # Wider skills that it contradicts are not placed together with it.
+        overrides = tuple(dict.fromkeys((*proposal.skill.overrides, *passed.overrides)))
+        skill = replace(proposal.skill, state=SkillState.LIVE, overrides=overrides)
         if await self._is_in_force_already(proposal):
             return await self._reject(candidate, f"{skill.name} is in force already")
         known = self.library.view.get(skill.name)
@@ -351,7 +342,8 @@ class CandidateAdmission:
         since = self.library.view.generation if by_person else candidate.generation
         learned = LearnedFrom(since, proposal.support, candidate.id)
         try:
-            gone, expected = self._gone(proposal), self._expected(proposal, seen)
+            expected = self._expected(proposal, seen)
+            gone = [name for name in proposal.replaces if name != skill.name]
             if proposal.is_instruction and proposal.change is Change.EDIT:
                 skill = _with_check(known, skill)
             generation = await self._put(
@@ -361,42 +353,20 @@ class CandidateAdmission:
             return await self._reject(candidate, str(error))
         # The log has no names or reasons: they have a person's words, which must be deleted with
         # their session.
-        turns = len(proposal.support)
-        log.info(
-            "skill_born candidate=%s state=%s generation=%d turns=%d",
-            candidate.id,
-            skill.state,
-            generation,
-            turns,
-        )
+        log.info("skill_born candidate=%s generation=%d", candidate.id, generation)
         if not await self._save(accepted):
             await self.retire(skill, _FORGOTTEN, since=generation)
         return accepted
 
     async def ask(self, proposal: Proposal, reason: str) -> None:
         """Save a proposal that comes into force by a person's word only, and ask them."""
-        generation, made_at = self.library.view.generation, self.now()
-        candidate = Candidate(
-            CandidateId(new_id("c_")), proposal, Standing.WAITING, reason, generation, made_at
-        )
+        candidate = self._candidate(proposal, Standing.WAITING, reason)
         if await self._save(candidate):
             await self._notify(candidate, f"{proposal.skill.name} waits for you: {reason}")
 
     async def refuse(self, proposal: Proposal, reason: str) -> None:
         """Save a proposal that was refused before the gate as rejected, so that people see why."""
-        generation, made_at = self.library.view.generation, self.now()
-        await self._save(
-            Candidate(
-                CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at
-            )
-        )
-
-    def _gone(self, proposal: Proposal) -> list[SkillName]:
-        return [
-            name
-            for name in proposal.replaces
-            if name != proposal.skill.name and self.library.view.get(name) is not None
-        ]
+        await self._save(self._candidate(proposal, Standing.REJECTED, reason))
 
     def _expected(
         self, proposal: Proposal, seen: Mapping[SkillName, str]
@@ -482,6 +452,18 @@ class CandidateAdmission:
             await self._try_to_save(replace(candidate, reason=reason))
 
 
+@asynccontextmanager
+async def claimed(
+    candidates: SqlCandidates, kind: str, generation: int, turns: Sequence[TurnId]
+) -> AsyncIterator[bool]:
+    """Learn from these turns inside, of which some may be support already; yields False if they may
+    not be used. After an error, or a crash, the attempt stays open."""
+    attempt = await claim_turns(candidates, kind, generation, turns) if turns else None
+    yield attempt is not None or not turns
+    if attempt is not None:
+        await run_sync(candidates.end_attempt, attempt)
+
+
 async def claim_turns(
     candidates: SqlCandidates, kind: str, generation: int, turns: Sequence[TurnId]
 ) -> int | None:
@@ -527,13 +509,6 @@ def _as_filed(skill: Skill) -> Skill:
 
 def _is_same(in_force: Skill, skill: Skill) -> bool:
     return in_force.content_hash == skill.content_hash and in_force.author is skill.author
-
-
-def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
-    """The skill with the names of the wider skills that it contradicts: they are not placed
-    together with it.
-    """
-    return replace(skill, overrides=tuple(dict.fromkeys((*skill.overrides, *names))))
 
 
 def _with_check(rule: Skill | None, proposed: Skill) -> Skill:

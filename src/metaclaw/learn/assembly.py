@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from metaclaw.clock import utc_now
 from metaclaw.config import Config, EvolverConfig, JudgeConfig
-from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Step
-from metaclaw.learn.admission import CandidateAdmission, SafetyReview
+from metaclaw.learn.admission import Announce, CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, Situations
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.compliance import ComplianceLoop, RuleJudge
@@ -37,11 +36,12 @@ from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, Supervisor, senses
 from metaclaw.outcome import Judge
 from metaclaw.ports import Model, Purpose
-from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
+from metaclaw.privacy import KnownSecrets, Redactor, render_step, secrets_of
 from metaclaw.skills import Evolver, Gate, GateMode, LessonWriter, SkillLibrary
 from metaclaw.store import (
     Database,
     LedgerReader,
+    RemoteWrites,
     SqlCandidates,
     SqlCompliance,
     SqlCursors,
@@ -61,21 +61,6 @@ _REMEMBERED: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class LearningClock:
-    """The clocks of learning: `now` is the wall clock, `steady_s` a monotonic clock."""
-
-    now: Callable[[], datetime] = utc_now
-    steady_s: Callable[[], float] = time.monotonic
-
-
-class EventSink(Protocol):
-    """Publishes events."""
-
-    async def announce(self, kind: str, data: dict[str, Json]) -> bool:
-        """Whether it is on disk."""
-
-
-@dataclass(frozen=True, slots=True)
 class LearningStores:
     """The stores that the loops write to."""
 
@@ -88,16 +73,16 @@ class LearningStores:
     episodes: SqlEpisodes
 
     @staticmethod
-    def of(database: Database) -> "LearningStores":
-        """Stores that write to the database directly."""
+    def of(database: Database, remote: RemoteWrites | None = None) -> "LearningStores":
+        """Stores that write to the database directly, or have `remote` write."""
         return LearningStores(
-            SqlVerdicts(database),
-            SqlCandidates(database),
-            SqlCursors(database),
-            SqlUses(database),
-            SqlSpending(database),
-            SqlCompliance(database),
-            SqlEpisodes(database),
+            SqlVerdicts(database, remote=remote),
+            SqlCandidates(database, remote=remote),
+            SqlCursors(database, remote=remote),
+            SqlUses(database, remote=remote),
+            SqlSpending(database, remote=remote),
+            SqlCompliance(database, remote=remote),
+            SqlEpisodes(database, remote=remote),
         )
 
 
@@ -111,7 +96,7 @@ class Learning:
         config: Config,
         *,
         database: Database,
-        ledger: EventSink,
+        announce: Announce,
         library: AnyLibrary,
         providers: Sequence[Provider],
         words: Callable[[str, str], str],
@@ -119,14 +104,16 @@ class Learning:
         attempt_log: AttemptLog | None = None,
         budget: Budget | None = None,
         models: Models | None = None,
-        clock: LearningClock | None = None,
+        now: Callable[[], datetime] = utc_now,
+        steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """By default, `stores` write to the database, `budget` counts into them, and `models` are
-        those of the providers. `attempt_log` has the failed attempts of earlier processes."""
+        those of the providers. `attempt_log` has the failed attempts of earlier processes; `steady_s`
+        is a monotonic clock."""
         stores = stores or LearningStores.of(database)
-        self._clock = clock or LearningClock()
+        self._now, self._steady_s = now, steady_s
         self._config = config
-        self._ledger = ledger
+        self.announce = announce
         self.attempt_log = attempt_log or AttemptLog()
         self._cursors = stores.cursors
         self._library = library
@@ -134,12 +121,12 @@ class Learning:
         self.reader = LedgerReader(database)
         self.verdicts = stores.verdicts
         self.candidates = stores.candidates
-        self.generations = SqlGenerations(database, self._clock.now)
+        self.generations = SqlGenerations(database, self._now)
         self.steps = StepBuilder(words)
         self.budget = budget or Budget(config, stores.spending)
         self.models = models or Models(providers, self.budget)
         self.redactor = Redactor(
-            KnownSecrets.collect(os.environ, Path.home(), config)
+            KnownSecrets(secrets_of(os.environ, Path.home(), config))
             if config.privacy.redact
             else KnownSecrets()
         )
@@ -164,7 +151,7 @@ class Learning:
             announce=self.announce,
             redact=self.redact,
             teams=self._teams,
-            now=self._clock.now,
+            now=self._now,
         )
         self.counts = SkillCounts(stores.uses, self.generations, self._teams)
         self.maintenance = Maintenance(
@@ -173,9 +160,9 @@ class Learning:
             library=library,
             counts=self.counts,
             admission=self.admission,
-            now=self._clock.now,
+            now=self._now,
         )
-        self.messages = Messages(self.reader, self.recorded, self.steps)
+        self.messages = Messages(self.reader, self.recorded)
         self.checks = self._checks()
         self.listening = self._listening()
         self.fast = self._fast()
@@ -192,9 +179,6 @@ class Learning:
         )
         self.outcomes = self._outcomes()
         self.compliance = self._compliance(stores.compliance, SqlPolicies(database))
-
-    async def announce(self, kind: str, data: dict[str, Json]) -> None:
-        await self._ledger.announce(kind, data)
 
     def facts(self) -> dict[str, object]:
         """The learning part of `status`: the models that are asked, and how good verdicts are."""
@@ -268,7 +252,7 @@ class Learning:
             trial=CheckTrial(self.reader, self.recorded, self.redact, self.rule_judge),
             listener=self.models.listener(self._config.listen, self._config.judge),
             timeout_s=self._config.listen.timeout_s,
-            now=self._clock.now,
+            now=self._now,
             attempt_log=self.attempt_log,
         )
 
@@ -283,7 +267,7 @@ class Learning:
             checks=self.checks,
             on_failure=self.wake_fast_loop,
             has_channel=self.reader.has_channel,
-            now=self._clock.now,
+            now=self._now,
         )
         return Listening(
             reader=self.reader,
@@ -295,8 +279,8 @@ class Learning:
             timeout_s=self._config.listen.timeout_s,
             redact=self.redact,
             read=self.wake_fast_loop,
-            today=lambda: self._clock.now().date(),
-            now=self._clock.steady_s,
+            today=lambda: self._now().date(),
+            now=self._steady_s,
             attempt_log=self.attempt_log,
         )
 
@@ -358,7 +342,7 @@ class Learning:
             teams=self._teams,
             redact=self.redact,
             least=min(section.min_failures, _SESSIONS_FOR_A_LESSON),
-            now=self._clock.now,
+            now=self._now,
             attempt_log=self.attempt_log,
         )
 
@@ -389,13 +373,13 @@ class Learning:
             reader=self.reader,
             cursors=self._cursors,
             verdicts=self.verdicts,
-            steps=self.steps,
+            recorded=self.recorded,
             assessor=assessment,
             allowance=self.allowance,
             may_ask=self._may_judge,
             on_failure=self.wake_fast_loop,
             catch_up=self._library.follow,
-            now=self._clock.steady_s,
+            now=self._steady_s,
             attempt_log=self.attempt_log,
         )
 
@@ -429,13 +413,12 @@ class Learning:
         self.steps.forget()
         self.compliance.forget()
         self.procedures.forget(session)
-        skill_capabilities.cache_clear()
 
     def redact(self, text: str) -> str:
         return self.redactor.text(text).text
 
-    def _render(self, step: Step, limit_chars: int = 24_000) -> str:
-        return render_step(step, self.redactor, limit_chars)
+    def _render(self, step: Step) -> str:
+        return render_step(step, self.redactor)
 
 
 def owner_of(
@@ -443,13 +426,12 @@ def owner_of(
     library: SkillLibrary,
     erasure: SessionErasure,
     *,
-    on_failure: Callable[[], None] | None = None,
-    on_forget: Callable[[SessionId], None] = lambda session: None,
-    serve: Callable[[Sequence[int]], Awaitable[None]] | None = None,
+    on_failure: Callable[[], None],
+    on_forget: Callable[[SessionId], None],
+    serve: Callable[[Sequence[int]], Awaitable[None]],
 ) -> OwnerActions:
-    """Build the actions of a person. `on_failure` is called when a turn was marked as failed; by
-    default it wakes the loops of `learning`. `on_forget` is called with a session that is to be
-    forgotten, for other caches."""
+    """Build the actions of a person. `on_failure` is called when a turn was marked as failed,
+    `on_forget` with a session that is to be forgotten, for other caches."""
 
     def forget_everywhere(session: SessionId) -> None:
         on_forget(session)
@@ -464,7 +446,7 @@ def owner_of(
         admission=learning.admission,
         counts=learning.counts,
         announce=learning.announce,
-        on_failure=on_failure or learning.wake_fast_loop,
+        on_failure=on_failure,
         on_forget=forget_everywhere,
         serve=serve,
     )

@@ -86,14 +86,9 @@ def matching(
     view: LibraryView, task: str, scope: Scope, teams: Teams, day: date
 ) -> frozenset[SkillName]:
     """The names of the rules and skills that match the task, or apply always."""
-    query = query_text(task) if task else ""
-    return (
-        frozenset(
-            skill.name for skill in view.retrieve(query, _MOST_MATCHING, scope, teams, today=day)
-        )
-        if query
-        else frozenset()
-    )
+    query = query_text(task)
+    found = view.retrieve(query, _MOST_MATCHING, scope, teams, today=day) if query else ()
+    return frozenset(skill.name for skill in found)
 
 
 def readable_check(rule: Skill) -> Check | None:
@@ -150,8 +145,8 @@ class Assessment:
     judge_for: Callable[[str], Judge | None]
     skill: Callable[[SkillName], Skill | None]
     calibration: Callable[[], Calibration]
-    matches: Callable[[Skill, str, Scope], bool] = always_match
-    judged: Callable[[str], Awaitable[None]] | None = None
+    matches: Callable[[Skill, str, Scope], bool]
+    judged: Callable[[str], Awaitable[None]]
 
     def signals(self, step: Step, later: Step | None = None) -> tuple[Signal, ...]:
         """The signals of the detectors. Blocks."""
@@ -169,20 +164,13 @@ class Assessment:
         }
         outcomes = [finding.outcome for finding in findings.values()]
         if Outcome.FAIL in outcomes:
+            why, fault = "a skill's check failed", Fault.AGENT
             return QuickVerdict(
-                Verdict(
-                    step.turn,
-                    Outcome.FAIL,
-                    Source.CHECK,
-                    1.0,
-                    fault=Fault.AGENT,
-                    comment="a skill's check failed",
-                )
+                Verdict(step.turn, Outcome.FAIL, Source.CHECK, 1.0, fault=fault, comment=why)
             )
         sensed = sense(step, later)
-        if sensed.verdict is not None and sensed.verdict.outcome is Outcome.FAIL:
-            return QuickVerdict(verdict(step, sensed, None, self.calibration()))
-        if outcomes and all(outcome is Outcome.PASS for outcome in outcomes):
+        has_failed = sensed.verdict is not None and sensed.verdict.outcome is Outcome.FAIL
+        if set(outcomes) == {Outcome.PASS} and not has_failed:
             return QuickVerdict(Verdict(step.turn, Outcome.PASS, Source.CHECK, 0.0))
         if sensed.verdict is not None:
             return QuickVerdict(verdict(step, sensed, None, self.calibration()))
@@ -203,8 +191,7 @@ class Assessment:
         sensed = await run_sync(sense, step, later)
         with without_waiting():
             votes = await judge.judge(step, is_suspect=not is_cleared_by_one(sensed))
-        if self.judged is not None:
-            await self.judged(votes.model)
+        await self.judged(votes.model)
         return verdict(step, sensed, votes, self.calibration())
 
     def _check(self, name: SkillName, step: Step) -> Finding | None:

@@ -411,18 +411,7 @@ class _Charge:
         self.spent = Spent()
 
     def add(self, spent: Spent) -> None:
-        mine, more = self.spent, spent
-        usage = Usage(
-            mine.usage.input_tokens + more.usage.input_tokens,
-            mine.usage.output_tokens + more.usage.output_tokens,
-            mine.usage.cached_tokens + more.usage.cached_tokens,
-        )
-        self.spent = Spent(
-            mine.calls + more.calls,
-            mine.failures + more.failures,
-            mine.estimated + more.estimated,
-            usage,
-        )
+        self.spent += spent
 
 
 def _share(purpose: Purpose) -> float:

@@ -9,10 +9,11 @@ The cursor of the loop moves in the transaction that counts, so no turn is count
 crash."""
 
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Final
 
 import anyio
@@ -122,18 +123,15 @@ class ComplianceLoop:
     day_of: Callable[[datetime], date]
     judge: RuleJudge
     absorbed: Callable[[int], Collection[SkillName]]
-    on_broken: Callable[[SkillName], None] = lambda name: None
-    attempt_log: AttemptLog | None = None
+    on_broken: Callable[[SkillName], None]
+    attempt_log: AttemptLog
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
-        self._guard, self._judging = (
-            RetryGuard("compliance", self.attempt_log),
-            RetryGuard("judging rules", self.attempt_log),
-        )
+        self._guard = RetryGuard("compliance", self.attempt_log)
+        self._judging = RetryGuard("judging rules", self.attempt_log)
         self._limiter = anyio.CapacityLimiter(1)
-        self._views: OrderedDict[int, LibraryView] = OrderedDict()
-        self._known: tuple[LibraryView | None, bool] = (None, False)
+        self._earlier = lru_cache(_CACHED_VIEWS)(self._read_view)
         self._unasked: Counter[str] = Counter()
 
     def prepare(self, sensed: int) -> None:
@@ -145,8 +143,7 @@ class ComplianceLoop:
 
     def forget(self) -> None:
         """Drop the cached generations, because some of their rules are to be forgotten."""
-        self._views.clear()
-        self._known = (None, False)
+        self._earlier.cache_clear()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -179,7 +176,7 @@ class ComplianceLoop:
     def _measure(self, row: TurnRow, questions: list[_Question]) -> MeasuredTurn | None:
         """The outcome of a turn for each rule that applied; None if none did. Blocks."""
         view = self._view(row.stamp.generation)
-        if not self._has_rules(view):
+        if not any(map(_is_measured, view.index.skills())):
             return None
         recorded = self.reader.turn(row.id)
         step = None if recorded is None else self.recorded.build(recorded, None)
@@ -231,10 +228,11 @@ class ComplianceLoop:
         """The outcome of a turn for one rule; None if the rule does not concern the turn."""
         check = readable_check(rule)
         outcome = RuleOutcome(
-            rule.name, measured_hash(rule), RuleResult.UNKNOWN, _reminded(turn, rule.name)
-        )
-        outcome = replace(
-            outcome, is_shown=rule.name in turn.stamp.skills and not rule.is_check_proposed
+            rule.name,
+            measured_hash(rule),
+            RuleResult.UNKNOWN,
+            _reminded(turn, rule.name),
+            is_shown=rule.name in turn.stamp.skills and not rule.is_check_proposed,
         )
         held = _held(turn, rule.name)
         if held is not None:
@@ -259,20 +257,11 @@ class ComplianceLoop:
         current = self.library.view
         if current.generation == generation:
             return current
-        known = self._views.get(generation)
-        if known is None:
-            recorded = self.generations.at(generation)
-            if recorded is None:
-                return current
-            known = self._views[generation] = LibraryView.of(generation, recorded.skills)
-            if len(self._views) > _CACHED_VIEWS:
-                self._views.popitem(last=False)
-        return known
+        return self._earlier(generation) or current
 
-    def _has_rules(self, view: LibraryView) -> bool:
-        if self._known[0] is not view:
-            self._known = view, any(_is_measured(skill) for skill in view.index.skills())
-        return self._known[1]
+    def _read_view(self, generation: int) -> LibraryView | None:
+        recorded = self.generations.at(generation)
+        return None if recorded is None else LibraryView.of(generation, recorded.skills)
 
     def _is_sampled(self, hash_: str) -> bool:
         self._unasked[hash_] += 1

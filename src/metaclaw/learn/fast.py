@@ -11,7 +11,7 @@ shown since the start: it may train."""
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
@@ -52,18 +52,16 @@ class FastLoop:
     min_failures: int
     teams: Teams
     pauses_s: Sequence[float] = _PAUSES_S
-    attempt_log: AttemptLog = field(default_factory=AttemptLog)
-    is_unread: Callable[[TurnId], bool] = lambda turn: False
-    may_train: Callable[[TurnId], bool] = lambda turn: False
+    attempt_log: AttemptLog
+    is_unread: Callable[[TurnId], bool]
+    may_train: Callable[[TurnId], bool]
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
         self._shown: set[tuple[str, str | None, str]] = set()
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
-        self._guard, self._writing_guard = (
-            RetryGuard("fast", self.attempt_log),
-            RetryGuard("writing", self.attempt_log),
-        )
+        self._guard = RetryGuard("fast", self.attempt_log)
+        self._writing_guard = RetryGuard("writing", self.attempt_log)
         self._is_looking = False
         self.writing = 0
         """Groups of failures for which a model is writing a skill."""
@@ -103,21 +101,18 @@ class FastLoop:
         """Have skills written for every kind of failure that has happened often enough."""
         self._is_looking = True
         try:
-            await self._look(background)
+            await run_sync(self.library.follow)
+            failures = await run_sync(self.failures.open_failures, self.library.view.generation)
+            settled = [failure for failure in failures if not self._has_unread_reply(failure)]
+            kinds = await run_sync(self._kinds_to_show, settled)
+            self._counted = [kind for kind in kinds if not kind.is_learnable(self.min_failures)]
+            for kind in kinds:
+                if kind.is_learnable(self.min_failures):
+                    async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:
+                        if may:
+                            await self._from_failures(kind, background)
         finally:
             self._is_looking = False
-
-    async def _look(self, background: TaskGroup) -> None:
-        await run_sync(self.library.follow)
-        failures = await run_sync(self.failures.open_failures, self.library.view.generation)
-        settled = [failure for failure in failures if not self._has_unread_reply(failure)]
-        kinds = await run_sync(self._kinds_to_show, settled)
-        self._counted = [kind for kind in kinds if not kind.is_learnable(self.min_failures)]
-        for kind in kinds:
-            if kind.is_learnable(self.min_failures):
-                async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:
-                    if may:
-                        await self._from_failures(kind, background)
 
     def _kinds_to_show(self, failures: Sequence[Failure]) -> list[FailureGroup]:
         """The failures by kind, without those that are kept for training. Blocks."""
@@ -185,23 +180,24 @@ class FastLoop:
         else:
             self._shown.add(kind.key)
             self.writing += 1
-            background.start_soon(self._ask_in_background, writer, kind, attempt)
+            background.start_soon(self._ask, writer, kind, attempt)
 
-    async def _ask_in_background(self, writer: Evolver, kind: FailureGroup, attempt: int) -> None:
+    async def _ask(self, writer: Evolver, kind: FailureGroup, attempt: int) -> None:
         try:
-            await self._ask(writer, kind, attempt)
+            if not await self._was_asked(writer, kind, attempt):
+                self._shown.discard(kind.key)  # no evolver has read its failures
+            await run_sync(self.candidates.end_attempt, attempt)
         finally:
             self.writing -= 1
 
-    async def _ask(self, writer: Evolver, kind: FailureGroup, attempt: int) -> None:
+    async def _was_asked(self, writer: Evolver, kind: FailureGroup, attempt: int) -> bool:
         """Ask for proposals. If the model cannot be reached, ask again after each of the pauses,
         then give up.
         """
         for pause_s in (*self.pauses_s, None):
             async with self._limiter, self._writing_guard.attempt(attempt) as may:
                 if not may:
-                    await run_sync(self.candidates.end_attempt, attempt)
-                    return
+                    return True
                 try:
                     await self._propose(writer, kind)
                 except StoreError:
@@ -214,12 +210,10 @@ class FastLoop:
                         error,
                     )
                 else:
-                    await run_sync(self.candidates.end_attempt, attempt)
-                    return
+                    return True
             if pause_s is not None:
                 await anyio.sleep(pause_s)
-        self._shown.discard(kind.key)  # no evolver has read its failures
-        await run_sync(self.candidates.end_attempt, attempt)
+        return False
 
     async def _propose(self, writer: Evolver, kind: FailureGroup) -> None:
         whole = await run_sync(self.failures.in_full, kind)

@@ -8,21 +8,20 @@ retired by the counts alone. Nothing is run, and no reward is asked for."""
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import Proposal, Standing
 from metaclaw.domain.chat import Message
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Lesson, Skill
-from metaclaw.domain.turn import Scope, Step, TurnKind
+from metaclaw.domain.turn import Scope, TurnKind
 from metaclaw.errors import MetaClawError, StoreError
-from metaclaw.learn.admission import CandidateAdmission, claim_turns, free_turns, is_by_person
+from metaclaw.learn.admission import CandidateAdmission, claimed, free_turns, is_by_person
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, LoopWakeup, RetryGuard
@@ -51,7 +50,6 @@ _OPEN_SHARE: Final = 50
 """Reading a session that goes on takes at most about a fiftieth of the time."""
 _MOST_SHOWN: Final = 3
 _MOST_WAITING: Final = 200
-_MOST_TURNS: Final = 10_000
 ASLEEP: Final = "no session needed it for 60 days"
 """Why a lesson that was not needed is retired; it comes back when its failure does."""
 
@@ -70,8 +68,8 @@ class LessonLoop:
     teams: Teams
     least: int
     redact: Callable[[str], str]
-    now: Callable[[], datetime] = utc_now
-    attempt_log: AttemptLog = field(default_factory=AttemptLog)
+    now: Callable[[], datetime]
+    attempt_log: AttemptLog
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
@@ -207,25 +205,25 @@ class LessonLoop:
         if case is None or writer is None:
             return
         # Support before the evolver: these turns never train, whatever becomes of the lesson.
-        attempt = None
-        if case.unclaimed:
-            generation = self.library.view.generation
-            attempt = await claim_turns(self.candidates, LESSON_ATTEMPT, generation, case.unclaimed)
-            if attempt is None:
-                return
+        generation = self.library.view.generation
+        async with claimed(self.candidates, LESSON_ATTEMPT, generation, case.unclaimed) as may:
+            if may:
+                await self._write(writer, case, failure)
+
+    async def _write(
+        self, writer: LessonWriter, case: LessonCase, failure: RecurringFailure
+    ) -> None:
         try:
             proposal = await writer.write(case)
         except StoreError:
             raise
         except MetaClawError as error:
             log.warning("lesson_not_written reason=%s", error)
-        else:
-            if proposal is not None:
-                await self._admit(proposal, failure.scope)
-            # Only now: after a crash, or while the model cannot be asked, the failure stays due.
-            await run_sync(self.episodes.mark_shown, case.signatures, failure.sessions)
-        if attempt is not None:
-            await run_sync(self.candidates.end_attempt, attempt)
+            return
+        if proposal is not None:
+            await self._admit(proposal, failure.scope)
+        # Only now: after a crash, or while the model cannot be asked, the failure stays due.
+        await run_sync(self.episodes.mark_shown, case.signatures, failure.sessions)
 
     async def _admit(self, proposal: Proposal, scope: Scope) -> None:
         """Admit a lesson; one that says what another one says widens that one."""
@@ -271,7 +269,7 @@ class LessonLoop:
             if read is None or found is None or free is None:
                 continue
             step = read[0]
-            shown.append(Occurrence(found, _task(step, found)))
+            shown.append(Occurrence(found, found.said or step.task))
             support.append(step.turn)  # its request holds the whole session
             unclaimed += free
             model = model or step.model
@@ -320,7 +318,3 @@ class LessonLoop:
     def uses(self) -> list[LessonUse]:
         """The lessons in force with their counts. Blocks."""
         return self.episodes.uses(self.library.view.skills, self.generations.dates())
-
-
-def _task(step: Step, episode: Episode) -> str:
-    return episode.said or step.task

@@ -8,7 +8,6 @@ its next start. `ListenerHealth` says when a provider that failed is asked again
 states is in force before any model is asked."""
 
 import logging
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
-from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
@@ -50,7 +48,7 @@ from metaclaw.learn.supervision import (
 )
 from metaclaw.ports import Model, Purpose
 from metaclaw.privacy import marked_message
-from metaclaw.skills import plain_words, scope_of_lesson
+from metaclaw.skills import plain_words
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, TurnRow
 from metaclaw.text import keep_ends
 from metaclaw.upstream import TIMEOUT
@@ -105,10 +103,10 @@ class Listening:
     listener: Callable[[str, str], Model | None]
     timeout_s: float
     redact: Callable[[str], str]
-    read: Callable[[], None] = lambda: None
-    today: Callable[[], date] = lambda: utc_now().date()
-    now: Callable[[], float] = time.monotonic
-    attempt_log: AttemptLog | None = None
+    read: Callable[[], None]
+    today: Callable[[], date]
+    now: Callable[[], float]
+    attempt_log: AttemptLog
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
@@ -140,8 +138,8 @@ class Listening:
     def put_off(self) -> int:
         """The number of messages that wait for the budget, or for one that does."""
         unread = self._unread()
-        people = {scope_of_lesson(one.spoken.scope) for one in unread if one.is_put_off}
-        return sum(scope_of_lesson(one.spoken.scope) in people for one in unread)
+        people = {one.spoken.person for one in unread if one.is_put_off}
+        return sum(one.spoken.person in people for one in unread)
 
     @property
     def facts(self) -> Mapping[str, object]:
@@ -190,7 +188,7 @@ class Listening:
             else []
         )
         if rows:
-            await run_sync(self.rules.follow)
+            await run_sync(self.rules.library.follow)
         for row in rows:
             spoken = await self._spoken(row) if row.kind is TurnKind.MAIN else None
             if spoken is not None:
@@ -249,7 +247,7 @@ class Listening:
         for message in list(self._waiting):
             if len(self._busy) >= _MOST_READ_AT_ONCE:
                 return
-            person = scope_of_lesson(message.spoken.scope)
+            person = message.spoken.person
             if person in passed_over:
                 continue
             passed_over.add(person)
@@ -269,7 +267,7 @@ class Listening:
                 and message.is_put_off
                 and message.failures % 2 == 1  # else alone, in case several do not fit the budget
                 and other.model == message.model
-                and scope_of_lesson(other.spoken.scope) == person
+                and other.spoken.person == person
             ):
                 chars += len(other.spoken.text)
                 if chars > MESSAGE_CHARS:
@@ -373,7 +371,7 @@ class Listening:
         message.model = model
         self._not_understood.append(message)
         if spoken.turn not in self._interrupted:
-            number = await self.rules.claim(spoken)
+            number = await self.rules.claim([spoken.turn])
             if number is None:
                 return  # a sure phrase of it is in force: the cursor stays before it
             self._interrupted[spoken.turn] = number
@@ -459,7 +457,7 @@ class Listening:
         self, model: Model, message: _Waiting, understood: ReadMessage
     ) -> None:
         """Get a second opinion on each item that would change what is in force."""
-        await run_sync(self.rules.follow)
+        await run_sync(self.rules.library.follow)
         for item in await run_sync(self.rules.doubtful, message.spoken, understood.items):
             if item not in message.opinions:
                 message.opinions[item] = await self._opinion(model, message.spoken, item)

@@ -9,7 +9,6 @@ from typing import Final, TypedDict
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.clock import utc_now
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admission import CandidateAdmission
@@ -96,7 +95,7 @@ class Maintenance:
     library: AnyLibrary
     counts: SkillCounts
     admission: CandidateAdmission
-    now: Callable[[], datetime] = utc_now
+    now: Callable[[], datetime]
 
     async def run(self) -> None:
         """Run until cancelled."""

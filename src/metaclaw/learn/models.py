@@ -57,23 +57,15 @@ class Models:
 
         def ask(provider: str, served: str) -> Model | None:
             chosen = named or (model and self._having(model, first=provider)) or self._own(provider)
-            return (
-                None
-                if chosen is None
-                else self._model(chosen, model or served, section.timeout_s, "listen")
-            )
+            return self._model(chosen, model or served, section.timeout_s, "listen")
 
         return ask
 
     def shown_listener(self, section: ListenConfig, judge: JudgeConfig) -> str | None:
         """The model that reads messages, for `status`; None if there is none."""
         model, named = section.model or judge.model, section.provider or judge.provider
-        provider = (
-            named
-            or (model and self._having(model))
-            or next(filter(self._own, self._providers), None)
-        )
-        if provider is None:
+        has_own = any(map(self._own, self._providers))
+        if not (named or (model and self._having(model)) or has_own):
             return None
         if named is None and not model:
             return "the provider and model of the conversation"
@@ -90,8 +82,10 @@ class Models:
         )
 
     def _model(
-        self, provider: str, model: str, timeout_s: float, lane: str = ""
+        self, provider: str | None, model: str, timeout_s: float, lane: str = ""
     ) -> HttpModel | LocalModel | None:
+        if provider is None:
+            return None
         key = (provider, model, timeout_s, lane)
         if key not in self._known:
             self._known[key] = self._build(provider, model, timeout_s)
@@ -107,7 +101,7 @@ class Models:
         def ask(served: str) -> Model | None:
             model = section.model or served
             provider = section.provider or self._having(model) or self._provider(section)
-            return None if provider is None else self._model(provider, model, section.timeout_s)
+            return self._model(provider, model, section.timeout_s)
 
         return ask
 

@@ -35,7 +35,7 @@ class FailureReader:
     candidates: SqlCandidates
     recorded: RecordedSteps
     library: AnyLibrary
-    attempt_log: AttemptLog | None = None
+    attempt_log: AttemptLog
 
     def __post_init__(self) -> None:
         self._known: dict[TurnId, _Known] = {}
@@ -66,14 +66,11 @@ class FailureReader:
 
     def in_full(self, kind: FailureGroup) -> FailureGroup:
         """The group with whole turns, for the model that writes a skill."""
-        whole = (self.recorded.step(failure.step.turn) for failure in kind.failures)
-        pairs = zip(kind.failures, whole, strict=True)
-        return replace(
-            kind,
-            failures=tuple(
-                one if step is None else Failure(step, one.verdict) for one, step in pairs
-            ),
+        whole = (
+            Failure(self.recorded.step(one.step.turn) or one.step, one.verdict)
+            for one in kind.failures
         )
+        return replace(kind, failures=tuple(whole))
 
     def kind_of(self, attempt: SkillAttempt) -> FailureGroup | None:
         """The group of an interrupted attempt; None if none of its turns is a failure any more."""
@@ -95,15 +92,12 @@ class FailureReader:
         """Earlier proposals for the same kind that were rejected, or retired since; newest
         first.
         """
-        past = [
-            *self._of(Standing.REJECTED),
-            *(one for one in self._of(Standing.ACCEPTED) if self._is_gone(one)),
-        ]
-        mine = [
+        mine = (
             one
-            for one in past
-            if one.proposal.skill.scope == kind.scope and one.proposal.kind == kind.cause
-        ]
+            for one in (*self._of(Standing.REJECTED), *self._of(Standing.ACCEPTED))
+            if (one.proposal.skill.scope, one.proposal.kind) == (kind.scope, kind.cause)
+            and (one.standing is Standing.REJECTED or self._is_gone(one))
+        )
         return sorted(mine, key=lambda one: (one.made_at, one.id), reverse=True)
 
     def _of(self, standing: Standing) -> list[Candidate]:

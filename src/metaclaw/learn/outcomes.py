@@ -10,12 +10,9 @@ longer and longer pauses.
 After a stop the loop continues at the first turn that is not done (`LoopProgress`) and skips turns
 that have a verdict."""
 
-import heapq
 import logging
-import time
-from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -28,7 +25,7 @@ from metaclaw.domain.turn import Step, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.errors import BudgetError
 from metaclaw.learn.assessment import Assessment
-from metaclaw.learn.steps import RecordedSteps, StepBuilder
+from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.supervision import (
     ENDS_CURSOR,
     SET_ASIDE,
@@ -56,9 +53,7 @@ SHARE_USED: Final = "the judge's share is used up"
 MOST_TRIES: Final = 4
 FIRST_PAUSE_S: Final = 60.0
 _MOST_QUESTIONS_SAVED: Final = 20.0
-_MOST_PUT_OFF: Final = 1000
-_MOST_RETRIES: Final = 1000
-_MOST_UNKNOWN_READ: Final = 1000
+_MOST_QUESTIONS: Final = 1000
 
 _ROWS_AT_ONCE: Final = 64
 _LOOK_BACK: Final = 8
@@ -98,96 +93,64 @@ class JudgeAllowance:
         self.questions -= 1
 
 
-class PutOffQuestions:
-    """Turns to ask about later, at most 1,000; of more, those that failed with the lowest
-    probability stay unknown.
-    """
-
-    def __init__(self, verdicts: SqlVerdicts) -> None:
-        self._verdicts = verdicts
-        self._heap: list[tuple[float, int, TurnId, str]] = []
-        self._count = 0
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    @property
-    def waiting_for_budget(self) -> int:
-        """Number of questions that wait for the budget."""
-        return sum(why == BUDGET_USED for *_, why in self._heap)
-
-    def put(self, verdict: Verdict) -> None:
-        """Ask about the turn of this unknown verdict later; its comment says why."""
-        self._count += 1
-        heapq.heappush(
-            self._heap, (-fuse(verdict.signals), -self._count, verdict.turn, verdict.comment)
-        )
-        if len(self._heap) > _MOST_PUT_OFF:
-            self._heap.remove(max(self._heap))
-            heapq.heapify(self._heap)
-
-    def pop(self) -> TurnId:
-        """Remove and return the turn that most probably failed."""
-        return heapq.heappop(self._heap)[2]
-
-    def recall(self) -> None:
-        """Find the questions that were put off before the start. Blocks."""
-        self._heap.clear()
-        for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _MOST_PUT_OFF)):
-            verdict = self._verdicts.verdict_of(turn)
-            if (
-                verdict is not None
-                and verdict.source is Source.UNDECIDED
-                and verdict.comment in (BUDGET_USED, SHARE_USED)
-            ):
-                self.put(verdict)
-
-
 @dataclass(frozen=True, slots=True)
-class DueQuestion:
-    """A turn to ask about again, and the number of that try."""
+class Question:
+    """A turn to ask the judge about, not before `at_s`; it gave no vote `tries` times."""
 
     turn: TurnId
+    p_fail: float
     tries: int
     at_s: float
+    waits_for_budget: bool
 
 
-class JudgeRetries:
-    """Turns to ask the judge about again. The number of tries is read from the verdicts.
-
-    `now` is a monotonic clock in seconds, because a wall clock that is set back would delay them.
-    """
+class OpenQuestions:
+    """Turns to ask about later, at most 1,000; of more, those that failed with the lowest
+    probability stay unknown. `now` is a monotonic clock in seconds, because a wall clock that is set
+    back would delay them."""
 
     def __init__(self, verdicts: SqlVerdicts, now: Callable[[], float]) -> None:
         self._verdicts = verdicts
         self._now = now
-        self._waiting: deque[DueQuestion] = deque(maxlen=_MOST_RETRIES)
+        self._waiting: dict[TurnId, Question] = {}
 
-    def later(self, turn: TurnId, tries: int) -> None:
-        """Ask once more after `tries` failed attempts, up to `MOST_TRIES`."""
-        if tries < MOST_TRIES:
-            self._waiting.append(
-                DueQuestion(turn, tries + 1, self._now() + FIRST_PAUSE_S * 2 ** (tries - 1))
-            )
+    @property
+    def waiting_for_budget(self) -> int:
+        """Number of questions that wait for the budget."""
+        return sum(question.waits_for_budget for question in self._waiting.values())
 
-    def due(self) -> list[DueQuestion]:
-        """Remove and return the questions that are due."""
+    def put(self, verdict: Verdict, tries: int = 0) -> None:
+        """Ask about the turn of this unknown verdict later; after a pause if a judge was asked, and
+        no more after `MOST_TRIES`."""
+        if tries >= MOST_TRIES:
+            return
+        at_s = self._now() + (FIRST_PAUSE_S * 2 ** (tries - 1) if tries else 0.0)
+        waits = verdict.comment == BUDGET_USED
+        question = Question(verdict.turn, fuse(verdict.signals), tries, at_s, waits)
+        self._waiting[verdict.turn] = question
+        if len(self._waiting) > _MOST_QUESTIONS:
+            least = min(self._waiting.values(), key=lambda one: one.p_fail)
+            del self._waiting[least.turn]
+
+    def due(self) -> Question | None:
+        """The question that is due about the turn that most probably failed; of several, the
+        newest."""
         now = self._now()
-        due = [question for question in self._waiting if question.at_s <= now]
-        if due:
-            self._waiting = deque(
-                (question for question in self._waiting if question.at_s > now),
-                maxlen=_MOST_RETRIES,
-            )
-        return due
+        due = (one for one in reversed(self._waiting.values()) if one.at_s <= now)
+        return max(due, key=lambda one: one.p_fail, default=None)
+
+    def remove(self, question: Question) -> None:
+        """Remove a question that is asked now."""
+        del self._waiting[question.turn]
 
     def recall(self) -> None:
-        """After a start, find the turns that waited before. Blocks."""
+        """Find the questions that were open before the start. Blocks."""
         self._waiting.clear()
-        for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _MOST_UNKNOWN_READ)):
+        for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _MOST_QUESTIONS)):
+            verdict = self._verdicts.verdict_of(turn)
             tries = sum(map(has_no_vote, self._verdicts.verdicts_of(turn)))
-            if tries:
-                self.later(turn, tries)
+            if verdict is not None and (tries or verdict.comment in (BUDGET_USED, SHARE_USED)):
+                self.put(verdict, tries)
 
 
 def has_no_vote(verdict: Verdict) -> bool:
@@ -216,28 +179,24 @@ class OutcomeLoop:
     reader: LedgerReader
     cursors: SqlCursors
     verdicts: SqlVerdicts
-    steps: StepBuilder
+    recorded: RecordedSteps
     assessor: Assessment
     allowance: JudgeAllowance
     may_ask: Callable[[], Awaitable[bool]]
     on_failure: Callable[[], None]
-    now: Callable[[], float] = time.monotonic
-    catch_up: Callable[[], object] = lambda: None
-    attempt_log: AttemptLog = field(default_factory=AttemptLog)
+    now: Callable[[], float]
+    catch_up: Callable[[], object]
+    attempt_log: AttemptLog
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
-        self._recorded = RecordedSteps(self.reader, self.steps)
-        self._retrying = JudgeRetries(self.verdicts, self.now)
-        self.questions = PutOffQuestions(self.verdicts)
+        self.questions = OpenQuestions(self.verdicts, self.now)
         self._limiter = anyio.CapacityLimiter(_MOST_JUDGED_AT_ONCE)
         self._turns: LoopProgress | None = None
         self._ends = LoopProgress()
         self._asking: set[TurnId] = set()
-        self._guard, self._judging = (
-            RetryGuard("sensing", self.attempt_log),
-            RetryGuard("judging", self.attempt_log),
-        )
+        self._guard = RetryGuard("sensing", self.attempt_log)
+        self._judging = RetryGuard("judging", self.attempt_log)
         self._kept: dict[str, int] = {}
         self._verdicts_made = 0
 
@@ -270,9 +229,7 @@ class OutcomeLoop:
         if rows:
             turns.reach(rows[-1].seq)
         ended = await self._sessions_that_ended(judging)
-        for due in self._retrying.due():
-            judging.start_soon(self._ask_again, due.turn, due.tries)
-        await self._ask_what_was_put_off(judging)
+        await self._ask_what_is_due(judging)
         await self._keep(TURNS_CURSOR, turns.settled)
         await self._keep(ENDS_CURSOR, self._ends.settled)
         return len(rows) + ended
@@ -285,7 +242,6 @@ class OutcomeLoop:
             LoopProgress(self._kept[ENDS_CURSOR]),
         )
         self._asking.clear()
-        await run_sync(self._retrying.recall)
         await run_sync(self.questions.recall)
         return self._turns
 
@@ -339,7 +295,7 @@ class OutcomeLoop:
             if is_open[at]:
                 followed.extend(self._if_followed_by(this, recorded, later))
             later.insert(0, recorded)
-        return followed, self._recorded.build(this, None) if followed else None
+        return followed, self.recorded.build(this, None) if followed else None
 
     def _before(self, row: TurnRow, limit: int) -> tuple[list[TurnRow], list[bool]]:
         """The main turns of the session before this one, newest first, and whether each is open: it
@@ -355,9 +311,9 @@ class OutcomeLoop:
     def _if_followed_by(
         self, this: RecordedTurn, recorded: RecordedTurn, later: list[RecordedTurn]
     ) -> list[Step]:
-        if self.steps.following(recorded, later) is not this:
+        if self.recorded.builder.following(recorded, later) is not this:
             return []
-        step = self._recorded.build(recorded, this)
+        step = self.recorded.build(recorded, this)
         return [] if step is None else [step]
 
     async def _sessions_that_ended(self, judging: TaskGroup) -> int:
@@ -379,7 +335,7 @@ class OutcomeLoop:
     def _last_steps(self, session: SessionId) -> list[Step]:
         last = self._last_open(session)
         recorded = None if last is None else self.reader.turn(last.id)
-        step = None if recorded is None else self._recorded.build(recorded, None, is_last=True)
+        step = None if recorded is None else self.recorded.build(recorded, None, is_last=True)
         return [] if step is None else [step]
 
     def _last_open(self, session: SessionId) -> TurnRow | None:
@@ -421,14 +377,16 @@ class OutcomeLoop:
         await self._record(verdict)
         self.questions.put(verdict)
 
-    async def _ask_what_was_put_off(self, judging: TaskGroup) -> None:
-        while self.questions and len(self._asking) < _MOST_JUDGED_AT_ONCE and self.allowance.take():
+    async def _ask_what_is_due(self, judging: TaskGroup) -> None:
+        while len(self._asking) < _MOST_JUDGED_AT_ONCE and (question := self.questions.due()):
+            if not self.allowance.take():
+                return
             if not await self.may_ask():
                 self.allowance.give_back()
                 return
-            turn = self.questions.pop()
-            self._asking.add(turn)
-            judging.start_soon(self._ask_again, turn, 1)
+            self.questions.remove(question)
+            self._asking.add(question.turn)
+            judging.start_soon(self._ask_again, question.turn, question.tries + 1)
 
     async def _ask(
         self, step: Step, later: Step | None, tries: int, done: Callable[[], None]
@@ -447,12 +405,12 @@ class OutcomeLoop:
             verdict = asked or _unknown(step.turn, "no judge is configured")
             await self._record(verdict)
             if has_no_vote(verdict):
-                self._retrying.later(step.turn, tries)
+                self.questions.put(verdict, tries)
         self._asking.discard(step.turn)
         done()
 
     async def _ask_again(self, turn: TurnId, tries: int) -> None:
-        """Ask once more about a turn on which the judge gave no readable vote."""
+        """Ask about a turn that was put off, or on which the judge gave no readable vote."""
         async with self._guard.attempt(turn) as may:
             step = await run_sync(self._read_again, turn) if may else None
         if step is not None:
@@ -466,7 +424,7 @@ class OutcomeLoop:
             and standing.verdict is not None
             and standing.verdict.outcome is Outcome.UNKNOWN
         )
-        return self._recorded.step(turn) if is_unknown else None
+        return self.recorded.step(turn) if is_unknown else None
 
     async def _record(self, verdict: Verdict) -> None:
         try:

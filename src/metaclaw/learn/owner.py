@@ -13,7 +13,6 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Candidate, CandidateId, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import Announce, CandidateAdmission, accepted_candidate
 from metaclaw.learn.maintenance import SkillCounts, SkillTally
@@ -49,8 +48,8 @@ class OwnerActions:
     counts: SkillCounts
     announce: Announce
     on_failure: Callable[[], None]
-    on_forget: Callable[[SessionId], None] = lambda session: None
-    serve: Callable[[Sequence[int]], Awaitable[None]] | None = None
+    on_forget: Callable[[SessionId], None]
+    serve: Callable[[Sequence[int]], Awaitable[None]]
 
     def __post_init__(self) -> None:
         self._forgetting = anyio.Lock()
@@ -80,10 +79,6 @@ class OwnerActions:
         if skill is not None:
             await self.admission.record_reason(skill, why)
         return view.generation
-
-    async def record_retirement(self, skill: Skill, reason: str) -> None:
-        """Record why a learned skill was retired, for people and for the evolver."""
-        await self.admission.record_reason(skill, reason)
 
     async def revert(self, generation: int) -> int:
         """Put the skills of an earlier generation in force again; return the new generation."""
@@ -131,8 +126,7 @@ class OwnerActions:
                 await self._finish(())
 
     async def _finish(self, batches: Sequence[int]) -> None:
-        if self.serve is not None:
-            await self.serve(batches)
+        await self.serve(batches)
         await run_sync(self.erasure.remove_weights)
 
     async def skill_facts(self, name: SkillName) -> SkillFacts:

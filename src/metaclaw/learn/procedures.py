@@ -8,7 +8,7 @@ about once, whatever the answer was."""
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from anyio.to_thread import run_sync
@@ -17,7 +17,7 @@ from metaclaw.domain.candidate import Change, Proposal
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope
-from metaclaw.learn.admission import CandidateAdmission, claim_turns, free_turns
+from metaclaw.learn.admission import CandidateAdmission, claimed, free_turns
 from metaclaw.learn.lessons import LESSON_ATTEMPT
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
@@ -59,7 +59,7 @@ class ProcedureLoop:
     library: AnyLibrary
     admission: CandidateAdmission
     redact: Callable[[str], str]
-    attempt_log: AttemptLog = field(default_factory=AttemptLog)
+    attempt_log: AttemptLog
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
@@ -124,18 +124,12 @@ class ProcedureLoop:
         taught = await run_sync(free_turns, self.reader, sessions)
         if taught is None:
             return
-        generation = self.library.view.generation
-        attempt = (
-            await claim_turns(self.candidates, LESSON_ATTEMPT, generation, taught)
-            if taught
-            else None
-        )
-        if taught and attempt is None:
-            return
         support = tuple(self._known[name].turn for name in sessions)
-        await self.admission.ask(self._proposal(procedure, scope, support), _reason(procedure))
-        if attempt is not None:
-            await run_sync(self.candidates.end_attempt, attempt)
+        generation = self.library.view.generation
+        async with claimed(self.candidates, LESSON_ATTEMPT, generation, taught) as may:
+            if may:
+                proposal = self._proposal(procedure, scope, support)
+                await self.admission.ask(proposal, _reason(procedure))
 
     def _proposal(
         self, procedure: Procedure, scope: Scope, support: tuple[TurnId, ...]

@@ -168,19 +168,19 @@ class Erased:
     def as_json(self) -> dict[str, Json]:
         """The report as JSON."""
         found = self.found
-        learned: dict[str, Json] = {
+        return {
+            "session": self.session,
+            "turns": self.turns,
             "candidates": len(found.candidates),
             "skills": [*found.skills],
             "edited": [*found.edited],
-        }
-        learned |= {
             "sessions": [*found.sessions],
             "batches": [*found.batches],
             "versions": [*found.versions],
+            "backups": [*self.backups],
+            "purged": self.is_purged,
+            "seconds": round(time.monotonic() - self.began_s, 3),
         }
-        done: dict[str, Json] = {"backups": [*self.backups], "purged": self.is_purged}
-        seconds = round(time.monotonic() - self.began_s, 3)
-        return {"session": self.session, "turns": self.turns, **learned, **done, "seconds": seconds}
 
 
 class SessionErasure:
@@ -287,11 +287,11 @@ class SessionErasure:
             names = [name for name in descent.skills if self._library.view.get(name) is not None]
             if names:
                 restored = self._replaced_by(names, descent.names)
-                others = [skill for skill in self._library.view.skills if skill.name not in names]
-                overriding = [
-                    skill for skill in others if not set(names).isdisjoint(skill.overrides)
+                changed = [
+                    _without_overrides(skill, names)
+                    for skill in self._library.view.skills
+                    if skill.name not in names and not set(names).isdisjoint(skill.overrides)
                 ]
-                changed = [_without_overrides(skill, names) for skill in overriding]
                 self._library.publish(
                     [*changed, *restored], names, "forgot a session", by_person=True
                 )

@@ -18,11 +18,10 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.clock import utc_now
-from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
+from metaclaw.domain.candidate import Candidate, Change, Proposal, Standing
 from metaclaw.domain.chat import ChatRequest, Completion, strict_schema
 from metaclaw.domain.check import Check, ProgramCheck
-from metaclaw.domain.ids import SkillName, TurnId, new_id
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Fact, Rule, Skill
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.errors import JudgeError, MetaClawError, SkillError, StoreError
@@ -32,7 +31,6 @@ from metaclaw.learn.stated_rules import (
     OPTIONAL_TEXT,
     Messages,
     SpokenMessage,
-    objects_in,
     question,
 )
 from metaclaw.learn.steps import RecordedSteps
@@ -41,7 +39,7 @@ from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import CHECK_ADDED, check_of, parse_check, run_check, sample_answer
 from metaclaw.store import LedgerReader, SqlCandidates, SqlGenerations, TurnRow
-from metaclaw.text import shorten
+from metaclaw.text import answer_objects, shorten
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +75,7 @@ class ProposedCheck:
 
 def read_check(completion: Completion) -> ProposedCheck | None:
     """Read a model's answer; None if no check is certain. Raises JudgeError."""
-    for document in objects_in(completion):
+    for document in answer_objects(completion):
         match document:
             case {"check": str() | None as check, **rest}:
                 text = _block(check)
@@ -107,8 +105,8 @@ class RuleChecks:
     trial: "CheckTrial"
     listener: Callable[[str, str], Model | None]
     timeout_s: float
-    now: Callable[[], datetime] = utc_now
-    attempt_log: AttemptLog | None = None
+    now: Callable[[], datetime]
+    attempt_log: AttemptLog
     broken: set[SkillName] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -198,19 +196,10 @@ class RuleChecks:
             proposal = words_proposal(
                 replace(rule, check=result.program), Change.EDIT, [rule], [spoken.turn], "listen"
             )
-            generation, reason = (
-                self.library.view.generation,
-                "its check is a program that a model wrote",
-            )
+            generation = self.library.view.generation
+            reason = "its check is a program that a model wrote"
             self.candidates.save_candidate(
-                Candidate(
-                    CandidateId(new_id("c_")),
-                    proposal,
-                    Standing.WAITING,
-                    reason,
-                    generation,
-                    self.now(),
-                )
+                Candidate.new(proposal, Standing.WAITING, reason, generation, self.now())
             )
         self.broken.discard(rule.name)
 

@@ -17,11 +17,10 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.clock import utc_now
-from metaclaw.domain.candidate import Candidate, CandidateId, Change, Standing
+from metaclaw.domain.candidate import Candidate, Change, Objection, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.front_matter import UNKNOWN_PROJECT
-from metaclaw.domain.ids import SkillName, TurnId, new_id
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Fact, LearnedFrom, Rule, Skill, SkillKind
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
@@ -49,7 +48,6 @@ from metaclaw.skills import (
     is_emphatic,
     plain_words,
     rule_name,
-    scope_of_lesson,
 )
 from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
 from metaclaw.text import sentence_terms
@@ -88,14 +86,6 @@ class _Lesson:
     quote: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Doubt:
-    """Why an item does not come into force: it is refused, or waits for the person."""
-
-    standing: Standing
-    reason: str
-
-
 @dataclass(eq=False, kw_only=True)
 class RuleWriter:
     """Applies what was read from a person's message. `on_failure` is called when a correction gave
@@ -108,18 +98,14 @@ class RuleWriter:
     redact: Callable[[str], str]
     teams: Teams
     checks: RuleChecks
-    on_failure: Callable[[], None] = lambda: None
-    has_channel: Callable[[Scope], bool] = lambda scope: False
-    now: Callable[[], datetime] = utc_now
+    on_failure: Callable[[], None]
+    has_channel: Callable[[Scope], bool]
+    now: Callable[[], datetime]
 
     def __post_init__(self) -> None:
         # Without the lock, two people who state the same rule at once would get the same name for
         # it.
         self._publishing = anyio.Lock()
-
-    def follow(self) -> None:
-        """Load the generations that other processes published. Blocks."""
-        self.library.follow()
 
     def listed(self, spoken: SpokenMessage) -> list[tuple[str, str]]:
         """Names and texts of the rules that a message may be about: those placed in the session,
@@ -199,10 +185,10 @@ class RuleWriter:
                 turns.insert(0, spoken.answered)
             number = attempt
             if number is None and not sure:
-                number = await self._claim(turns)
+                number = await self.claim(turns)
                 if number is None and len(turns) > 1:
                     turns = turns[-1:]
-                    number = await self._claim(turns)
+                    number = await self.claim(turns)
                 if number is None:
                     return  # applied before, or forgotten, or older than a revert
             is_kept = [await self._publish(spoken, one, turns, written_by) for one in lessons]
@@ -222,11 +208,8 @@ class RuleWriter:
                 if isinstance(lesson.put, Rule) and not lesson.question:
                     self.checks.note_broken(lesson.put.name)
 
-    async def claim(self, spoken: SpokenMessage) -> int | None:
-        """Begin the attempt of a message that is to be applied later."""
-        return await self._claim([spoken.turn])
-
-    async def _claim(self, turns: Sequence[TurnId]) -> int | None:
+    async def claim(self, turns: Sequence[TurnId]) -> int | None:
+        """Begin the attempt of a message, which began the last of these turns."""
         return await claim_turns(self.candidates, LISTENED, self.library.view.generation, turns)
 
     async def announce_unread(self, spoken: SpokenMessage) -> None:
@@ -284,7 +267,7 @@ class RuleWriter:
                 return None
         rule = self._rule(spoken, item, taken)
         if (doubt := self._doubt(spoken, item, opinion)) is not None:
-            if doubt.standing is Standing.REJECTED:
+            if not doubt.waits:
                 log.info("item_not_taken turn=%s reason=%s", spoken.turn, doubt.reason)
                 self._refuse(spoken, rule, doubt.reason, written_by)
                 return None
@@ -327,23 +310,23 @@ class RuleWriter:
 
     def _doubt(
         self, spoken: SpokenMessage, item: RuleItem, opinion: SecondOpinion
-    ) -> _Doubt | None:
+    ) -> Objection | None:
         """Why an item does not come into force at once; None if it does."""
         said, quote = self.redact(spoken.own), self.redact(item.quote or item.text)
         share = _QUOTED_SHARE if item.quote else _MEANT_SHARE
         if (hidden := hidden_text(item.text, said)) is not None:
-            return _Doubt(Standing.REJECTED, hidden)
+            return Objection(hidden)
         if not _stands_in(quote, said, share):
             if _stands_in(quote, self.redact(spoken.text), share):
-                return _Doubt(Standing.REJECTED, "only text that the person pasted says so")
-            return _Doubt(Standing.WAITING, "its words do not stand in the message")
+                return Objection("only text that the person pasted says so")
+            return Objection("its words do not stand in the message", waits=True)
         if added := new_capabilities(item.text, said):
-            return _Doubt(Standing.WAITING, f"the person did not name {added.words()}")
+            return Objection(f"the person did not name {added.words()}", waits=True)
         is_wanted = opinion.by_person and opinion.lasting
         if item.speaker is Speaker.OTHER and not is_wanted:
-            return _Doubt(Standing.REJECTED, f"it is not what the person wants: {opinion.reason}")
+            return Objection(f"it is not what the person wants: {opinion.reason}")
         if item.speaker is Speaker.OTHER or not is_wanted:
-            return _Doubt(Standing.WAITING, f"a second reading disagrees: {opinion.reason}")
+            return Objection(f"a second reading disagrees: {opinion.reason}", waits=True)
         return None
 
     def _targets(self, spoken: SpokenMessage, item: RuleItem) -> tuple[Skill, ...]:
@@ -353,8 +336,7 @@ class RuleWriter:
 
     def _rules_of(self, spoken: SpokenMessage) -> Iterable[Rule]:
         """The rules and facts of the person who wrote the message."""
-        scope = scope_of_lesson(spoken.scope)
-        return (rule for rule in self._rules() if rule.scope == scope)
+        return (rule for rule in self._rules() if rule.scope == spoken.person)
 
     def _rules(self) -> list[Rule]:
         return [skill for skill in self.library.view.skills if isinstance(skill, Rule)]
@@ -363,7 +345,7 @@ class RuleWriter:
         """Whether this person may take the rule back: it is their own, or it is for everyone and
         there is only one user.
         """
-        is_theirs = skill.scope == scope_of_lesson(spoken.scope) or (
+        is_theirs = skill.scope == spoken.person or (
             skill.scope is None and spoken.scope.user is None
         )
         return not skill.is_skill and is_theirs and not skill.pinned
@@ -405,7 +387,7 @@ class RuleWriter:
             name=name,
             trigger=when or text,
             body=text,
-            scope=scope_of_lesson(spoken.scope),
+            scope=spoken.person,
             author=Authorship.INSTRUCTION,
             applies_always=is_always,
             workspace=workspace if is_for_project else None,
@@ -432,32 +414,29 @@ class RuleWriter:
     ) -> bool:
         """Put one change in force, or ask the person about it; return False, and log why, if it
         cannot be."""
-        put, gone = lesson.put, lesson.gone
         if lesson.question:
             return await self._ask_person(spoken, lesson, turns, written_by)
-        candidate = (
-            None
-            if put is None
-            else self._candidate(put, turns, written_by, Standing.ACCEPTED, lesson.event)
-        )
-        expected: dict[SkillName, str | None] = {skill.name: skill.content_hash for skill in gone}
-        if put is not None:
-            expected[put.name] = put.content_hash if lesson.event == "example" else None
-        names = [skill.name for skill in gone]
-        shown = put if put is not None else gone[0]
-        changed = ", ".join([*([put.name] if put else []), *names])
+        put = () if lesson.put is None else (lesson.put,)
+        changed, names = (*put, *lesson.gone), [skill.name for skill in lesson.gone]
+        candidate = None
+        if lesson.put is not None:
+            candidate = self._candidate(
+                lesson.put, turns, written_by, Standing.ACCEPTED, lesson.event
+            )
         learned = LearnedFrom(
             spoken.generation, tuple(turns), None if candidate is None else candidate.id
         )
+        expected = {skill.name: skill.content_hash for skill in changed}
+        is_new = lesson.event != "example"
 
         def publish() -> None:
             self.library.publish(
-                () if put is None else (put,),
+                put,
                 names,
-                f"{lesson.reason or lesson.event} {changed}",
-                expected=expected,
+                f"{lesson.reason or lesson.event} {', '.join(skill.name for skill in changed)}",
+                expected=expected | dict.fromkeys(skill.name for skill in put if is_new),
                 learned=learned,
-                by_person=any(not skill.is_skill for skill in (*gone, shown)),
+                by_person=any(not skill.is_skill for skill in changed),
             )
             if candidate is not None:
                 self.candidates.save_candidate(candidate)
@@ -467,6 +446,9 @@ class RuleWriter:
         except (SkillError, RefusedError) as error:
             log.info("lesson_not_kept turn=%s reason=%s", spoken.turn, error)
             return False
+        if lesson.reason == UNCONFIRMED:
+            return True  # the better words of a sure phrase are announced
+        shown = changed[0]
         data: dict[str, Json] = {
             "name": shown.name,
             "kind": shown.kind.value,
@@ -474,16 +456,15 @@ class RuleWriter:
             "scope": shown.scope,
             "turn": spoken.turn,
             "source": written_by,
-            "replaces": [str(name) for name in names if put is not None],
+            "replaces": [str(name) for name in names if put],
         }
         if shown.channel is not None:
             data["channel"] = shown.channel
-        if put is not None and put.is_project_unknown:
+        if put and shown.is_project_unknown:
             data["project"] = UNKNOWN_PROJECT
         if candidate is not None:
             data["candidate"] = candidate.id
-        if lesson.reason != UNCONFIRMED:  # the better words of a sure phrase are announced
-            await self.announce(lesson.event, data)
+        await self.announce(lesson.event, data)
         return True
 
     async def _ask_person(
@@ -527,9 +508,7 @@ class RuleWriter:
         change = Change.MERGE if replaces else Change.NEW
         proposal = words_proposal(skill, change, replaces, turns, written_by)
         generation = self.library.view.generation
-        return Candidate(
-            CandidateId(new_id("c_")), proposal, standing, reason, generation, self.now()
-        )
+        return Candidate.new(proposal, standing, reason, generation, self.now())
 
     def _refuse(self, spoken: SpokenMessage, rule: Rule, reason: str, written_by: str) -> None:
         """Save an item that is not taken as a rejected candidate, so that people see why.

@@ -13,11 +13,11 @@ from metaclaw.learn.stated_rules import (
     OPTIONAL_TEXT,
     ItemChange,
     RuleItem,
-    objects_in,
     one_line,
     question,
     rule_lines,
 )
+from metaclaw.text import answer_objects
 
 NEAR_RULES: Final = 10
 _NEAR_BYTES: Final = 3_000
@@ -91,7 +91,7 @@ def ask_opinion(
 
 def read_opinion(completion: Completion) -> SecondOpinion:
     """Read a model's answer. Raises JudgeError if it has no opinion."""
-    for document in objects_in(completion):
+    for document in answer_objects(completion):
         match document:
             case {"by_person": bool(by_person), **rest}:
                 return SecondOpinion(

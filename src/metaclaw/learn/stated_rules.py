@@ -17,7 +17,6 @@ from metaclaw.domain.chat import (
     ChatRequest,
     Completion,
     Json,
-    Message,
     Role,
     Sampling,
     object_schema,
@@ -31,8 +30,9 @@ from metaclaw.domain.turn import Scope, Step, channel_name
 from metaclaw.errors import JudgeError
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.privacy import own_words
+from metaclaw.skills import scope_of_lesson
 from metaclaw.store import LedgerReader, RecordedTurn, TurnRow
-from metaclaw.text import answer_documents, shorten, split_sentences
+from metaclaw.text import answer_objects, shorten, split_sentences
 
 _LOOK_BACK: Final = 4
 _WORD: Final = re.compile(r"\w")
@@ -59,6 +59,11 @@ class SpokenMessage:
     answered: TurnId | None
     answered_with: tuple[SkillName, ...]
 
+    @property
+    def person(self) -> str:
+        """The scope of the rules that the message states."""
+        return scope_of_lesson(self.scope)
+
 
 @dataclass(eq=False)
 class Messages:
@@ -66,7 +71,6 @@ class Messages:
 
     reader: LedgerReader
     recorded: RecordedSteps
-    builder: StepBuilder
 
     def read(self, row: TurnRow) -> SpokenMessage | None:
         """The message that a main turn begins with; None if it has no new words of a person."""
@@ -84,7 +88,7 @@ class Messages:
             return None
         before = self._answered(this, earlier)
         task, answer = (
-            _before_in(step, self.builder, this)
+            _before_in(step, self.recorded.builder, this.turn.agent)
             if before is None
             else (before.task, text_of(before.answer))
         )
@@ -121,34 +125,29 @@ class Messages:
             recorded = self.reader.turn(row.id)
             if recorded is None:
                 continue
-            if self.builder.following(recorded, later) is this:
+            if self.recorded.builder.following(recorded, later) is this:
                 return self.recorded.build(recorded, this)
             later.insert(0, recorded)
         return None
 
 
-def _before_in(step: Step, builder: StepBuilder, this: RecordedTurn) -> tuple[str, str]:
+def _before_in(step: Step, builder: StepBuilder, agent: str) -> tuple[str, str]:
     """The person's message before the last one, and the answer to it, both taken from the
     request.
     """
-    messages = list(step.history)
-
-    def pop(role: Role) -> Message | None:
-        while messages:
-            last = messages.pop()
-            if (
-                last.role is role
-                and (role is not Role.USER or builder.own_words(this.turn.agent, last))
-                and text_of(last.parts)
-            ):
-                return last
-        return None
-
-    pop(Role.USER)
-    answer = pop(Role.ASSISTANT)
-    question = pop(Role.USER)
-    task = "" if question is None else builder.own_words(this.turn.agent, question)
-    return task, "" if answer is None else text_of(answer.parts)
+    wanted = [Role.USER, Role.ASSISTANT, Role.USER]
+    found: list[str] = []
+    for message in reversed(step.history):
+        if message.role is not wanted[len(found)]:
+            continue
+        is_user = message.role is Role.USER
+        text = builder.own_words(agent, message) if is_user else text_of(message.parts)
+        if text:
+            found.append(text)
+        if len(found) == len(wanted):
+            break
+    _, answer, task = found + [""] * (len(wanted) - len(found))
+    return task, answer
 
 
 MESSAGE_CHARS: Final = 4_000
@@ -161,8 +160,6 @@ _MAX_EXAMPLES: Final = 8
 _MAX_EXAMPLE_CHARS: Final = 160
 _MAX_ITEMS: Final = 16
 _MAX_ANSWER_TOKENS: Final = 2_000
-_MAX_ANSWER_CHARS: Final = 40_000
-_MOST_OPENINGS: Final = 60
 _RULE_CHARS: Final = 160
 _EXCHANGE_CHARS: Final = 400
 _SECTION: Final = re.compile(
@@ -317,7 +314,7 @@ def rule_lines(rules: Iterable[tuple[str, str]], most_bytes: int) -> str:
 def read_answer(completion: Completion, today: date) -> ReadMessage:
     """Read a model's answer. Text around the JSON is ignored, and invalid items are left out.
     Raises JudgeError if the answer has no list of items."""
-    for document in objects_in(completion):
+    for document in answer_objects(completion):
         match document:
             case {"items": list(items), **rest}:
                 return ReadMessage(
@@ -330,12 +327,6 @@ def read_answer(completion: Completion, today: date) -> ReadMessage:
             case _:
                 continue
     raise JudgeError("the answer holds no list of items")
-
-
-def objects_in(completion: Completion) -> list[Json]:
-    """The JSON objects in a model's answer, the last first."""
-    text = text_of(completion.parts)[:_MAX_ANSWER_CHARS]
-    return answer_documents(text, _MOST_OPENINGS, openings="{")
 
 
 def _items(values: Sequence[object], today: date) -> tuple[RuleItem, ...]:

@@ -445,12 +445,12 @@ class StepWithNext:
     followed_by: TurnId | None
 
 
+@dataclass(eq=False)
 class RecordedSteps:
     """Reads steps from the ledger. Blocks."""
 
-    def __init__(self, reader: LedgerReader, builder: StepBuilder) -> None:
-        self._reader = reader
-        self._builder = builder
+    reader: LedgerReader
+    builder: StepBuilder
 
     def step(self, turn: TurnId) -> Step | None:
         """The step of a main turn; None if there is no such turn, or if its request cannot be
@@ -461,11 +461,11 @@ class RecordedSteps:
 
     def with_following(self, turn: TurnId) -> StepWithNext | None:
         """The step of a main turn, and the turn that continues it."""
-        recorded = self._reader.turn(turn)
+        recorded = self.reader.turn(turn)
         if recorded is None:
             return None
         following = self._following(recorded)
-        session = self._reader.session(recorded.turn.session)
+        session = self.reader.session(recorded.turn.session)
         is_ended = session is not None and session.ended_at is not None
         step = self.build(recorded, following, is_last=is_ended and following is None)
         return (
@@ -476,24 +476,24 @@ class RecordedSteps:
 
     def alone(self, turn: TurnId) -> Step | None:
         """The step of a turn without what followed it."""
-        recorded = self._reader.turn(turn)
+        recorded = self.reader.turn(turn)
         return None if recorded is None else self.build(recorded, None)
 
     def session_of(self, turn: TurnId) -> tuple[Step, tuple[Message, ...]] | None:
         """The step of a turn, and the conversation up to its answer, with only the person's own
         words of the user's messages.
         """
-        recorded = self._reader.turn(turn)
+        recorded = self.reader.turn(turn)
         step = None if recorded is None else self.build(recorded, None)
         if recorded is None or step is None:
             return None
         agent = recorded.turn.agent
-        spoken = tuple(self._builder.with_own_words(agent, message) for message in step.history)
+        spoken = tuple(self.builder.with_own_words(agent, message) for message in step.history)
         return step, (*spoken, Message(Role.ASSISTANT, step.answer))
 
     def conversation(self, session: SessionId) -> tuple[Step, tuple[Message, ...]] | None:
         """As `session_of`, up to the last main turn of a session; None for a sub-agent's."""
-        last = self._reader.last_main_turn(session)
+        last = self.reader.last_main_turn(session)
         read = None if last is None else self.session_of(last.id)
         return None if read is None or read[0].is_subagent else read
 
@@ -502,32 +502,30 @@ class RecordedSteps:
     ) -> Step | None:
         """The step of a turn whose following turn is known. If the request has no task, because the
         provider stores the conversation, the turns before it are read, too."""
-        step = self._builder.build(recorded, following, is_last)
+        step = self.builder.build(recorded, following, is_last)
         if step is None or step.task or recorded.turn.wire is not Wire.RESPONSES:
             return step
         before = self._before(recorded)
-        return step if before is None else self._builder.build(recorded, following, is_last, before)
+        return step if before is None else self.builder.build(recorded, following, is_last, before)
 
     def _following(self, recorded: RecordedTurn) -> RecordedTurn | None:
         """The turn that continues this one. Turns of other threads and retries are skipped."""
         later: list[RecordedTurn] = []
-        row = self._reader.next_main_turn(recorded.turn.session, recorded.seq)
+        row = self.reader.next_main_turn(recorded.turn.session, recorded.seq)
         while row is not None and len(later) < _MOST_LATER:
-            turn = self._reader.turn(row.id)
+            turn = self.reader.turn(row.id)
             if turn is not None:
                 later.append(turn)
-                if (following := self._builder.following(recorded, later)) is not None:
+                if (following := self.builder.following(recorded, later)) is not None:
                     return following
-            row = self._reader.next_main_turn(recorded.turn.session, row.seq)
+            row = self.reader.next_main_turn(recorded.turn.session, row.seq)
         return None
 
     def _before(self, recorded: RecordedTurn) -> Step | None:
-        rows = self._reader.main_turns_before(recorded.turn.session, recorded.seq, _LOOK_BACK)
-        earlier = [
-            turn for row in reversed(rows) if (turn := self._reader.turn(row.id)) is not None
-        ]
+        rows = self.reader.main_turns_before(recorded.turn.session, recorded.seq, _LOOK_BACK)
+        earlier = [turn for row in reversed(rows) if (turn := self.reader.turn(row.id)) is not None]
         for at in range(len(earlier)):
-            chain = self._builder.chain([*earlier[at:], recorded])
+            chain = self.builder.chain([*earlier[at:], recorded])
             if chain and chain[-1].turn == recorded.turn.id:
                 return chain[-1].previous
         return None

@@ -1,7 +1,7 @@
 """Messages between the learner process and the serving process, and stores whose writes the serving
 process carries out.
 
-Messages are pickled values with their length in front, on private pipes. Both ends are the same
+Messages are pickled values on private pipes. Both ends are the same
 program, so pickle is safe: data from outside is only text inside a message.
 
 The learner reads the store directly; the serving process writes for it. So a killed learner leaves
@@ -10,20 +10,18 @@ sends its writes by itself (`store.RemoteWrites`); the `Remote` classes have the
 they replace."""
 
 import itertools
-import pickle
-import struct
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from anyio.to_thread import run_sync
 
 from metaclaw.config import Config
-from metaclaw.domain.chat import ChatRequest, Delta, Json
+from metaclaw.domain.chat import ChatRequest, Delta
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import LearnedFrom, Skill
@@ -31,9 +29,6 @@ from metaclaw.errors import MetaClawError
 from metaclaw.learn.supervision import WorkItem
 from metaclaw.skills import LibraryView, SkillLibrary
 from metaclaw.store import RemoteWrites, SqlGenerations
-
-_LENGTH: Final = struct.Struct("!Q")
-_PIECE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,43 +97,32 @@ FromLearner: TypeAlias = StoreCall | LearnerReport
 
 
 class Channel:
-    """One end of a pair of pipes. Any thread may send; only one thread may receive."""
+    """One end of a pair of pipes, given by their handles, which it closes. Any thread may send; only
+    one thread may receive."""
 
-    def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
-        """Both must be unbuffered."""
-        self._incoming = incoming
-        self._outgoing = outgoing
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        self._incoming = Connection(incoming, writable=False)
+        self._outgoing = Connection(outgoing, readable=False)
         self._sending = threading.Lock()
 
     def send(self, message: ToLearner | FromLearner) -> None:
         """Send a message. Blocks while the pipe is full. Raises OSError if the other side has
         gone.
         """
-        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         with self._sending:
-            rest = memoryview(_LENGTH.pack(len(body)) + body)
-            while rest:
-                rest = rest[self._outgoing.write(rest) :]
+            self._outgoing.send(message)
 
     def receive(self) -> object:
         """The next message; None if the other side has gone. Blocks."""
-        head = self._read(_LENGTH.size)
-        body = None if head is None else self._read(_LENGTH.unpack(head)[0])
-        return None if body is None else pickle.loads(body)
+        try:
+            return self._incoming.recv()
+        except (EOFError, OSError):
+            return None
 
     def close(self) -> None:
         """Close the sending side: the other side receives None from then on."""
-        with self._sending, suppress(OSError):
+        with self._sending:
             self._outgoing.close()
-
-    def _read(self, size: int) -> bytes | None:
-        data = bytearray()
-        while len(data) < size:
-            piece = self._incoming.read(min(size - len(data), _PIECE_BYTES))
-            if not piece:
-                return None
-            data += piece
-        return bytes(data)
 
 
 class StoreClient:
@@ -227,15 +211,6 @@ class RemoteLibrary:
 
 AnyLibrary: TypeAlias = SkillLibrary | RemoteLibrary
 """The skills in force, in the serving process or in the learner."""
-
-
-class RemoteEvents:
-    def __init__(self, calls: RemoteWrites) -> None:
-        self._calls = calls
-
-    async def announce(self, kind: str, data: dict[str, Json]) -> bool:
-        """Whether it is on disk."""
-        return bool(await run_sync(self._calls.run, "announce", kind, data))
 
 
 class RemoteProvider:

@@ -1,4 +1,4 @@
-"""Detectors: each looks at one kind of evidence in a step and returns signals. They are pure, quick
+"""Detectors: each looks at one kind of evidence in a step and yields signals. They are pure, quick
 and free.
 
 A signal has a weight (log-odds, fitted by `python -m benchmarks.failure_sense --fit`). The first
@@ -7,7 +7,8 @@ those of tool results, and those of the agent's own behaviour."""
 
 import json
 import re
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from importlib.resources import files
 
@@ -26,6 +27,7 @@ from metaclaw.outcome.reading import (
     bare_call_id,
     command_of,
     discards_changes,
+    exchanges,
     is_edit,
     said_by,
     tool_kind,
@@ -70,21 +72,22 @@ class ObservedStep(StepReading):
         return read_reply(self)
 
 
-def corrections(observed: ObservedStep) -> tuple[Signal, ...]:
+def corrections(observed: ObservedStep) -> Iterator[Signal]:
     """The user corrects the answer."""
-    return tuple(signal(f"correction.{kind}", quote) for kind, quote in observed.reply.corrections)
+    for kind, quote in observed.reply.corrections:
+        yield signal(f"correction.{kind}", quote)
 
 
-def repeated_requests(observed: ObservedStep) -> tuple[Signal, ...]:
+def repeated_requests(observed: ObservedStep) -> Iterator[Signal]:
     """The user repeats the request. After a failed turn the client repeats it, which is no
     signal.
     """
-    if observed.step.end is TurnEnd.FAILED:
-        return ()
-    return tuple(signal(f"redo.{kind}", quote) for kind, quote in observed.reply.redo)
+    if observed.step.end is not TurnEnd.FAILED:
+        for kind, quote in observed.reply.redo:
+            yield signal(f"redo.{kind}", quote)
 
 
-def interruptions(observed: ObservedStep) -> tuple[Signal, ...]:
+def interruptions(observed: ObservedStep) -> Iterator[Signal]:
     """The user stopped the agent or refused a call, unless they say that it was not because of the
     answer.
     """
@@ -93,14 +96,13 @@ def interruptions(observed: ObservedStep) -> tuple[Signal, ...]:
         or observed.reply.accepted
         or (phrases.RESUME.find(observed.said) and not observed.reply.corrections)
     ):
-        return ()
+        return
     if found := observed.found(ResultMeaning.REFUSED):
-        return (signal("interrupt.refused", found.quote),)
-    if quote := _stopped(observed):
-        return (signal("interrupt.stopped", quote),)
-    if observed.step.end is TurnEnd.CANCELLED and not environment_faults(observed):
-        return (signal("interrupt.hung_up", "the client went away"),)
-    return ()
+        yield signal("interrupt.refused", found.quote)
+    elif quote := _stopped(observed):
+        yield signal("interrupt.stopped", quote)
+    elif observed.step.end is TurnEnd.CANCELLED and not any(environment_faults(observed)):
+        yield signal("interrupt.hung_up", "the client went away")
 
 
 def _stopped(observed: ObservedStep) -> str | None:
@@ -120,18 +122,20 @@ _OLD_TEXT = ("old_string", "oldString", "oldText", "old_str")
 _NEW_TEXT = ("new_string", "newString", "newText", "new_str")
 
 
-def reverted_work(observed: ObservedStep) -> tuple[Signal, ...]:
+def reverted_work(observed: ObservedStep) -> Iterator[Signal]:
     """The work of the turn is reverted, by the user's request or command or by the agent's next
     answer.
     """
     if quote := observed.reply.undo:
-        return (signal("undone.asked", quote),)
+        yield signal("undone.asked", quote)
+        return
     for note in observed.notes:
         found = _OWN_COMMAND.search(note)
         if found and discards_changes(found[1] or found[2]):
-            return (signal("undone.by_person", found[1] or found[2]),)
-    quote = _undone_later(observed)
-    return (signal("undone.by_agent", quote),) if quote else ()
+            yield signal("undone.by_person", found[1] or found[2])
+            return
+    if quote := _undone_later(observed):
+        yield signal("undone.by_agent", quote)
 
 
 def _undone_later(observed: ObservedStep) -> str | None:
@@ -161,75 +165,69 @@ def _texts(call: ToolCall) -> tuple[str, str] | None:
     return (before, after) if before is not None and after is not None else None
 
 
-def acceptance(observed: ObservedStep) -> tuple[Signal, ...]:
+def acceptance(observed: ObservedStep) -> Iterator[Signal]:
     """The user is content, or takes the blame."""
     reply = observed.reply
-    found = []
     if reply.accepted:
-        found.append(signal(f"accepted.{reply.accepted[0]}", reply.accepted[1]))
+        yield signal(f"accepted.{reply.accepted[0]}", reply.accepted[1])
     if reply.excuses and not reply.is_negative:
-        found.append(signal("accepted.excused", reply.excuses))
-    return tuple(found)
+        yield signal("accepted.excused", reply.excuses)
 
 
-def next_sentence(observed: ObservedStep) -> tuple[Signal, ...]:
+def next_sentence(observed: ObservedStep) -> Iterator[Signal]:
     """The kind of the user's next sentence, if no phrase in it praises or criticises the answer."""
     reply = observed.reply
     if not observed.has_said or reply.is_negative:
-        return ()
+        return
     if observed.asked_back and (
         phrases.ASSENT.opens(observed.said) or phrases.DENIALS.opens(observed.said)
     ):
-        return (signal("progress.answered", observed.said.strip()),)
-    if reply.next is None or reply.accepted:
-        return ()
-    return (signal(*reply.next),)
+        yield signal("progress.answered", observed.said.strip())
+    elif reply.next is not None and not reply.accepted:
+        yield signal(*reply.next)
 
 
 # aider has no tools: it reports in a user message.
 _EDIT_NOTES = program_words("note_edit")
 
 
-def tool_errors(observed: ObservedStep) -> tuple[Signal, ...]:
+def tool_errors(observed: ObservedStep) -> Iterator[Signal]:
     """A tool reports that the call was wrong: no such text, file or tool."""
     if found := observed.found(ResultMeaning.ERROR):
-        return (signal("tool_error.reported", found.quote),)
-    if found := observed.found(ResultMeaning.UNKNOWN_TOOL):
-        return (signal("tool_error.no_such_tool", found.quote),)
-    for note in observed.notes:
-        if _EDIT_NOTES.find(note[:600].lower()):
-            return (signal("tool_error.reported", note),)
-    return ()
+        yield signal("tool_error.reported", found.quote)
+    elif found := observed.found(ResultMeaning.UNKNOWN_TOOL):
+        yield signal("tool_error.no_such_tool", found.quote)
+    else:
+        for note in observed.notes:
+            if _EDIT_NOTES.find(note[:600].lower()):
+                yield signal("tool_error.reported", note)
 
 
-def failed_commands(observed: ObservedStep) -> tuple[Signal, ...]:
+def failed_commands(observed: ObservedStep) -> Iterator[Signal]:
     """A command failed or did not end."""
-    found = []
     if failed := observed.found(ResultMeaning.EXIT):
-        found.append(signal("exit.failed", failed.quote))
+        yield signal("exit.failed", failed.quote)
     if hung := observed.found(ResultMeaning.HANGS):
-        found.append(signal("exit.hangs", hung.quote))
-    return tuple(found)
+        yield signal("exit.hangs", hung.quote)
 
 
-def exceptions(observed: ObservedStep) -> tuple[Signal, ...]:
+def exceptions(observed: ObservedStep) -> Iterator[Signal]:
     """A program ended in an exception, a panic or a crash."""
-    found = observed.found(ResultMeaning.EXCEPTION)
-    return (signal("exception.raised", found.quote),) if found else ()
+    if found := observed.found(ResultMeaning.EXCEPTION):
+        yield signal("exception.raised", found.quote)
 
 
 # Clients without tool results write this in a user message.
 _SCHEMA_NOTES = program_words("note_schema")
 
 
-def rejected_calls(observed: ObservedStep) -> tuple[Signal, ...]:
+def rejected_calls(observed: ObservedStep) -> Iterator[Signal]:
     """A call does not match its tool's schema, or an answer the client's format."""
     if found := observed.found(ResultMeaning.SCHEMA):
-        return (signal("schema.rejected", found.quote),)
+        yield signal("schema.rejected", found.quote)
     for note in observed.notes:
         if sign := _SCHEMA_NOTES.find(note[:600].lower()):
-            return (signal("schema.rejected", sign),)
-    return ()
+            yield signal("schema.rejected", sign)
 
 
 _NOTHING_DONE = re.compile(
@@ -246,39 +244,39 @@ _NOT_THERE = re.compile(r"[\w./-]{1,40}: (?:\S.{0,160}: )?no such file or direct
 _FEW_LINES = 2
 
 
-def calls_without_effect(observed: ObservedStep) -> tuple[Signal, ...]:
+def calls_without_effect(observed: ObservedStep) -> Iterator[Signal]:
     """A call succeeded but changed nothing, or its object does not exist."""
     for ran, finding in zip(observed.ran, observed.findings, strict=True):
         if finding.meaning is not ResultMeaning.FINE or ran.kind is not ToolKind.SHELL:
             continue
         if found := _NOTHING_DONE.search(ran.text):
-            return (signal("hollow.nothing_done", found[0]),)
+            yield signal("hollow.nothing_done", found[0])
+            return
         lines = [line for line in ran.text.splitlines() if line.strip()]
-        if 0 < len(lines) <= _FEW_LINES and all(_NOT_THERE.match(line) for line in lines):
-            return (signal("hollow.not_there", lines[0]),)
-    return ()
+        if 0 < len(lines) <= _FEW_LINES and all(map(_NOT_THERE.match, lines)):
+            yield signal("hollow.not_there", lines[0])
+            return
 
 
-def test_results(observed: ObservedStep) -> tuple[Signal, ...]:
+def test_results(observed: ObservedStep) -> Iterator[Signal]:
     """Tests passed or failed."""
     if failed := observed.found(ResultMeaning.TESTS_FAILED):
         name = "tests.failed" if observed.has_edited else "tests.failed_untouched"
-        return (signal(name, failed.quote),)
-    passed = observed.found(ResultMeaning.TESTS_PASSED)
-    return (signal("tests.passed", passed.quote),) if passed else ()
+        yield signal(name, failed.quote)
+    elif passed := observed.found(ResultMeaning.TESTS_PASSED):
+        yield signal("tests.passed", passed.quote)
 
 
-def environment_faults(observed: ObservedStep) -> tuple[Signal, ...]:
+def environment_faults(observed: ObservedStep) -> Iterator[Signal]:
     """Network, quota, disk, rights, a missing program, or the provider failed, not the agent."""
     if observed.reply.corrections:
-        return ()  # the user blames the agent
+        return  # the user blames the agent
     if found := observed.found(ResultMeaning.ENVIRONMENT):
-        return (signal("environment.fault", found.quote, Fault.ENVIRONMENT),)
-    if observed.step.end is TurnEnd.FAILED:
-        return (signal("environment.provider", "the provider failed", Fault.ENVIRONMENT),)
-    if _was_sent_again(observed):
-        return (signal("environment.line", "the same request came again", Fault.ENVIRONMENT),)
-    return ()
+        yield signal("environment.fault", found.quote, Fault.ENVIRONMENT)
+    elif observed.step.end is TurnEnd.FAILED:
+        yield signal("environment.provider", "the provider failed", Fault.ENVIRONMENT)
+    elif _was_sent_again(observed):
+        yield signal("environment.line", "the same request came again", Fault.ENVIRONMENT)
 
 
 def _was_sent_again(observed: ObservedStep) -> bool:
@@ -292,39 +290,39 @@ def _was_sent_again(observed: ObservedStep) -> bool:
     )
 
 
-def progress(observed: ObservedStep) -> tuple[Signal, ...]:
+def progress(observed: ObservedStep) -> Iterator[Signal]:
     """Every call was answered and none failed. If the user spoke, their words count instead."""
     if (
         observed.has_said
         or not observed.findings
         or any(finding.meaning not in GOOD for finding in observed.findings)
     ):
-        return ()
+        return
     if observed.found(ResultMeaning.EXPECTED):
-        return (signal("progress.expected", observed.findings[-1].quote),)
-    if found := observed.found(ResultMeaning.ANSWER):
-        return (signal("progress.answer", found.quote),)
-    return (signal("progress.tools", f"{len(observed.findings)} calls went well"),)
+        yield signal("progress.expected", observed.findings[-1].quote)
+    elif found := observed.found(ResultMeaning.ANSWER):
+        yield signal("progress.answer", found.quote)
+    else:
+        yield signal("progress.tools", f"{len(observed.findings)} calls went well")
 
 
 _MAX_COMPARED = 20_000
 
 
-def repeated_calls(observed: ObservedStep) -> tuple[Signal, ...]:
+def repeated_calls(observed: ObservedStep) -> Iterator[Signal]:
     """The same call with the same arguments and result again, without a change in between."""
     earlier = _earlier_answers(observed)
     if not earlier:
-        return ()
+        return
     answers = {bare_call_id(result.call_id): _text(result) for result in observed.step.results}
     for call in observed.step.calls:
         before = earlier.get(_key(call), [])
         now = answers.get(bare_call_id(call.id))
         same = [text for text in before if now is None or text == now]
-        if len(same) >= 2:
-            return (signal("repeat.loop", f"{call.name} {call.arguments}"),)
-        if same and now is not None:
-            return (signal("repeat.same", f"{call.name} {call.arguments}"),)
-    return ()
+        if len(same) >= 2 or (same and now is not None):
+            kind = "loop" if len(same) >= 2 else "same"
+            yield signal(f"repeat.{kind}", f"{call.name} {call.arguments}")
+            return
 
 
 # Not in the name of a file, such as `src/error.py` or `failed_jobs.sql`.
@@ -335,18 +333,16 @@ _FAILED_EDIT = re.compile(
 
 def _earlier_answers(observed: ObservedStep) -> dict[str, list[str]]:
     """The results of each call of this task since the last edit."""
-    calls: dict[str, ToolCall] = {}
-    found: dict[str, list[str]] = {}
-    for message in observed.run:
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                calls[bare_call_id(part.id)] = part
-            elif isinstance(part, ToolResult) and (call := calls.get(bare_call_id(part.call_id))):
-                text = _text(part)
-                has_failed = part.is_error or _FAILED_EDIT.search(text[:200]) is not None
-                if is_edit(call) and not has_failed:
-                    found.clear()
-                found.setdefault(_key(call), []).append(text)
+    found: dict[str, list[str]] = defaultdict(list)
+    for one in exchanges(observed.run):
+        if isinstance(one, str):
+            continue
+        call, result = one
+        text = _text(result)
+        has_failed = result.is_error or _FAILED_EDIT.search(text[:200]) is not None
+        if is_edit(call) and not has_failed:
+            found.clear()
+        found[_key(call)].append(text)
     return found
 
 
@@ -368,33 +364,30 @@ _HEAD_CHARS = 240
 _MOSTLY_REFUSAL_CHARS = 400
 
 
-def apologies(observed: ObservedStep) -> tuple[Signal, ...]:
+def apologies(observed: ObservedStep) -> Iterator[Signal]:
     """The agent apologises for this answer in the next one, or in two answers in a row."""
-    found = []
     if observed.later is not None and (quote := _apology(observed.later)):
-        found.append(signal("apology.next", quote))
+        yield signal("apology.next", quote)
     previous = observed.step.previous
     if previous is not None and _apology(previous) and (quote := _apology(observed.step)):
-        found.append(signal("apology.loop", quote))
-    return tuple(found)
+        yield signal("apology.loop", quote)
 
 
 def _apology(step: Step) -> str | None:
     return phrases.APOLOGIES.find(spoken(said_by(step.answer)[:_HEAD_CHARS]))
 
 
-def bad_endings(observed: ObservedStep) -> tuple[Signal, ...]:
+def bad_endings(observed: ObservedStep) -> Iterator[Signal]:
     """An answer that is empty, cut off, or refuses a harmless task."""
     if observed.step.end is not TurnEnd.COMPLETED:
-        return ()
+        return
     if not observed.step.calls and not observed.answer.strip():
-        return (signal("ending.empty", "the answer is empty"),)
-    found = []
+        yield signal("ending.empty", "the answer is empty")
+        return
     if quote := _cut_off(observed):
-        found.append(signal("ending.cut", quote))
+        yield signal("ending.cut", quote)
     if quote := _refusal(observed):
-        found.append(signal("ending.refusal", quote))
-    return tuple(found)
+        yield signal("ending.refusal", quote)
 
 
 def _cut_off(observed: ObservedStep) -> str | None:
@@ -415,7 +408,7 @@ def _refusal(observed: ObservedStep) -> str | None:
     return None if quote is None or phrases.HARM.find(spoken(observed.step.task)) else quote
 
 
-Detector = Callable[[ObservedStep], tuple[Signal, ...]]
+Detector = Callable[[ObservedStep], Iterator[Signal]]
 
 DETECTORS: tuple[Detector, ...] = (
     tool_errors,

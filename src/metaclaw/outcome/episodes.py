@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from metaclaw.domain.chat import Json, Message, Role, Text, ToolCall, ToolResult, text_of
+from metaclaw.domain.chat import Json, Message, ToolCall, ToolResult, text_of
 from metaclaw.domain.episode import Episode, Signature
 from metaclaw.outcome.phrases import HARMLESS_REFUSALS, REFUSING, programs_of, spoken
 from metaclaw.outcome.reading import (
+    LOOKING,
     CommandUse,
     ToolKind,
     ToolRun,
     answers_by_exit,
-    bare_call_id,
     command_of,
     command_uses,
+    exchanges,
     have_tests_failed,
     have_tests_passed,
     is_edit,
@@ -168,15 +169,8 @@ def masked(line: str) -> str:
 
 def _runs(messages: Sequence[Message]) -> Iterator["_Ran | str"]:
     """The calls with their results, and what the person said, in their order."""
-    calls: dict[str, ToolCall] = {}
-    for message in messages:
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                calls[bare_call_id(part.id)] = part
-            elif isinstance(part, ToolResult) and bare_call_id(part.call_id) in calls:
-                yield _ran(calls[bare_call_id(part.call_id)], part)
-        if message.role == Role.USER and any(isinstance(part, Text) for part in message.parts):
-            yield text_of(message.parts)
+    for one in exchanges(messages):
+        yield one if isinstance(one, str) else _ran(*one)
 
 
 def _ran(call: ToolCall, result: ToolResult) -> _Ran:
@@ -473,7 +467,7 @@ def _bare(words: Iterable[str]) -> frozenset[str]:
 def _lists(one: _Ran) -> bool:
     """Whether a call only lists files."""
     heads = _heads(one.run.command) or [one.call.name.lower()]
-    return one.signature is None and all(head in _LISTINGS for head in heads)
+    return one.signature is None and _LISTINGS.issuperset(heads)
 
 
 def _same_call(one: ToolCall, other: ToolCall) -> bool:
@@ -517,5 +511,4 @@ def _shows_content(run: ToolRun) -> bool:
 def _looks(command: str) -> bool:
     """Whether each program of a command line only shows or compares something."""
     uses = command_uses(command)
-    looking = (CommandUse.LOOK, CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.ASK)
-    return bool(uses) and all(use in looking for use in uses)
+    return bool(uses) and LOOKING.issuperset(uses)

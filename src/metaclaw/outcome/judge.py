@@ -5,8 +5,7 @@ clear, else several times.
 import hashlib
 import logging
 import math
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeVar
@@ -20,7 +19,6 @@ from metaclaw.domain.chat import (
     Completion,
     Json,
     Sampling,
-    Text,
     own_request,
     strict_schema,
 )
@@ -28,7 +26,7 @@ from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome, Votes
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError
 from metaclaw.ports import Model, Purpose
-from metaclaw.text import answer_documents
+from metaclaw.text import answer_objects
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +49,6 @@ RANK_SCHEMA = strict_schema(
 )
 _TEMPERATURE = 0.3
 _MAX_ANSWER_TOKENS = 4_000
-_MAX_ANSWER_CHARS = 40_000
-_MAX_TRIES = 500
 _CLEAR_SCORE = 0.5
 _MAX_REASON_CHARS = 500
 
@@ -141,7 +137,6 @@ class Judge:
     model: Model
     votes: int
     redact: Callable[[Step], str]
-    clock: Callable[[], float] = time.monotonic
     answered: Callable[[str, str | None], None] = lambda model, fault: None
     _is_unreadable: bool = field(default=False, init=False)
 
@@ -149,12 +144,9 @@ class Judge:
         """Votes on a step. A clear pass settles it, unless it `is_suspect`; a failure may teach and
         needs all votes.
         """
-        record = await self._redacted(step)
-        if record is None:
-            return Votes(0, 0, 1, self.model.name)
         return await self._vote(
             _TURN_RULES,
-            record,
+            await self._redacted(step),
             lambda one: one.outcome is Outcome.PASS and _is_clear(one) and not is_suspect,
         )
 
@@ -163,9 +155,7 @@ class Judge:
         vote settles it.
         """
         record = await self._redacted(_without_answer(step))
-        if record is None:
-            return Votes(0, 0, 1, self.model.name)
-        return await self._vote(_ANSWER_RULES, _record_of(record, answer), _is_clear)
+        return await self._vote(_ANSWER_RULES, record and _record_of(record, answer), _is_clear)
 
     async def rank(self, step: Step, answers: Sequence[str]) -> list[float] | None:
         """Compare new answers, already redacted, in one call: 1 for the best, 0 for the worst; None
@@ -178,7 +168,7 @@ class Judge:
             f"== Answer {number}\n{answer}" for number, answer in enumerate(answers, 1)
         )
         whole = f"== The requirement\n{record}\n\n{shown}"
-        request = _request(_RANK_RULES, whole, _mark(whole), 0, RANK_SCHEMA)
+        request = _request(_RANK_RULES, whole, 0, RANK_SCHEMA)
         ranking = await self._ask(
             request, lambda completion: read_ranking(completion, len(answers))
         )
@@ -201,18 +191,18 @@ class Judge:
         requirement = f"Rule ({when}): {rule}\n\nTask: {task}"
         return await self._vote(_RULE_RULES, _record_of(requirement, answer), _is_known)
 
-    async def _vote(self, rules: str, record: str, settles: Callable[[Vote], bool]) -> Votes:
-        begun = self.clock()
-        mark = _mark(record)
+    async def _vote(self, rules: str, record: str | None, settles: Callable[[Vote], bool]) -> Votes:
+        if record is None:
+            return Votes(0, 0, 1, self.model.name)
         found: dict[int, Vote | _NoVote] = {}
 
         async def ask(number: int) -> None:
             try:
-                found[number] = await self._ask(_request(rules, record, mark, number), read_vote)
+                found[number] = await self._ask(_request(rules, record, number), read_vote)
             except BudgetError:
                 found[number] = _NoVote.ABSENT
 
-        first = found[0] = await self._ask(_request(rules, record, mark, 0), read_vote)
+        first = found[0] = await self._ask(_request(rules, record, 0), read_vote)
         if isinstance(first, Vote):
             wants_more = _is_known(first) and not settles(first)
         else:
@@ -223,15 +213,7 @@ class Judge:
                     asking.start_soon(ask, number)
         if any(vote is not _NoVote.ABSENT for vote in found.values()):
             self._is_unreadable = all(vote is _NoVote.UNREADABLE for vote in found.values())
-        votes = _counted([found[number] for number in sorted(found)], self.model.name)
-        log.debug(
-            "judged passed=%d failed=%d unknown=%d s=%.1f",
-            votes.passed,
-            votes.failed,
-            votes.unknown,
-            self.clock() - begun,
-        )
-        return votes
+        return _counted([found[number] for number in sorted(found)], self.model.name)
 
     async def _ask(self, request: ChatRequest, read: Callable[[Completion], T]) -> T | _NoVote:
         try:
@@ -257,11 +239,6 @@ def _record_of(requirement: str, answer: str) -> str:
     return f"== The requirement\n{requirement}\n\n== The answer\n{answer}"
 
 
-def _mark(record: str) -> str:
-    """A mark that the record cannot contain: its own hash."""
-    return hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]
-
-
 def _is_known(vote: Vote) -> bool:
     return vote.outcome is not Outcome.UNKNOWN
 
@@ -271,8 +248,10 @@ def _is_clear(vote: Vote) -> bool:
 
 
 def _request(
-    rules: str, record: str, mark: str, number: int, schema: Mapping[str, Json] = SCHEMA
+    rules: str, record: str, number: int, schema: Mapping[str, Json] = SCHEMA
 ) -> ChatRequest:
+    # A mark that the record cannot contain: its own hash.
+    mark = hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]
     question = f"{mark} begin\n{record}\n{mark} end\n\nJudge the record above as you were told."
     sampling = Sampling(max_tokens=_MAX_ANSWER_TOKENS, temperature=_TEMPERATURE, seed=number + 1)
     return own_request(rules.replace("{mark}", mark), question, sampling, schema)
@@ -282,7 +261,7 @@ def read_vote(completion: Completion) -> Vote:
     """The vote in an answer. Read leniently (fences, words around it), checked strictly. Raises
     JudgeError where there is none.
     """
-    for found in _objects(completion):
+    for found in answer_objects(completion):
         try:
             return _checked(msgspec.convert(found, _Answer))
         except (JudgeError, msgspec.ValidationError):
@@ -294,7 +273,7 @@ def read_ranking(completion: Completion, count: int) -> list[float]:
     """The scores of a ranking, from 1 for the best to 0 for the worst. Raises JudgeError where
     there is none of so many answers.
     """
-    for found in _objects(completion):
+    for found in answer_objects(completion):
         try:
             ranks = msgspec.convert(found, _Ranking).ranks
         except msgspec.ValidationError:
@@ -308,14 +287,6 @@ def read_ranking(completion: Completion, count: int) -> list[float]:
     raise JudgeError(f"the answer holds no ranking of {count} answers")
 
 
-def _objects(completion: Completion) -> list[Json]:
-    """The JSON objects in an answer, the last first."""
-    text = "".join(part.text for part in completion.parts if isinstance(part, Text))[
-        :_MAX_ANSWER_CHARS
-    ]
-    return answer_documents(text, _MAX_TRIES, openings="{")
-
-
 def _checked(answer: _Answer) -> Vote:
     word = answer.outcome.strip().lower()
     if word not in ("pass", "fail", "unknown"):
@@ -327,14 +298,8 @@ def _checked(answer: _Answer) -> Vote:
     return Vote(Outcome(word), answer.score, " ".join(answer.reason.split())[:_MAX_REASON_CHARS])
 
 
-def _counted(found: Iterable[Vote | _NoVote], model: str) -> Votes:
-    votes = [vote if isinstance(vote, Vote) else None for vote in found]
-    outcomes = [vote.outcome if vote is not None else Outcome.UNKNOWN for vote in votes]
-    reasons = tuple(vote.reason for vote in votes if vote is not None and vote.reason)
-    return Votes(
-        outcomes.count(Outcome.PASS),
-        outcomes.count(Outcome.FAIL),
-        outcomes.count(Outcome.UNKNOWN),
-        model,
-        reasons,
-    )
+def _counted(found: Sequence[Vote | _NoVote], model: str) -> Votes:
+    outcomes = [vote.outcome if isinstance(vote, Vote) else Outcome.UNKNOWN for vote in found]
+    reasons = (vote.reason for vote in found if isinstance(vote, Vote))
+    passed, failed, unknown = map(outcomes.count, (Outcome.PASS, Outcome.FAIL, Outcome.UNKNOWN))
+    return Votes(passed, failed, unknown, model, tuple(filter(None, reasons)))

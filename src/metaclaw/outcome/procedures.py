@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult, text_of
+from metaclaw.domain.chat import Message, ToolCall, ToolResult, text_of
 from metaclaw.outcome.episodes import failure_signature
+from metaclaw.outcome.phrases import programs_of
 from metaclaw.outcome.reading import (
+    LOOKING,
     CommandUse,
     ToolKind,
-    bare_call_id,
     command_uses,
+    exchanges,
     is_edit,
     read_result,
 )
@@ -33,25 +35,9 @@ _VALUE: Final = re.compile(r"""[\w./:@+,%-]+|"[^"`$\\]*"|'[^']*'""")
 _OPTION: Final = re.compile(r"((?:--?)?\w[\w-]*=)(.*)", re.DOTALL)
 _OPERATOR: Final = re.compile(r"[;|&<>()]")
 _PLAIN: Final = re.compile(r"[a-z][a-z:_-]{0,30}")
-_LOOKS: Final = (CommandUse.LOOK, CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.ASK)
 _PAUSES: Final = frozenset(("sleep", "wait", "echo", "pwd", "true"))
 # Every agent does these after every task, without being told.
-_EVERYDAY: Final = frozenset(
-    f"git {name}"
-    for name in [
-        "add",
-        "commit",
-        "push",
-        "pull",
-        "fetch",
-        "checkout",
-        "switch",
-        "stash",
-        "merge",
-        "rebase",
-        "restore",
-    ]
-)
+_EVERYDAY: Final = frozenset(programs_of("everyday"))
 
 Command = tuple[str, ...]
 """The words of a command as they were written, with their quotation marks."""
@@ -85,21 +71,17 @@ class Procedure:
 def runs_of(messages: Sequence[Message]) -> list[tuple[Command, ...]]:
     """The sequences of commands in a session that may be procedures."""
     runs: list[list[Command]] = [[]]
-    calls: dict[str, ToolCall] = {}
     shown = ""
-    for message in messages:
-        if message.role == Role.USER and any(isinstance(part, Text) for part in message.parts):
+    for one in exchanges(messages):
+        if isinstance(one, str):
             runs.append([])
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                calls[bare_call_id(part.id)] = part
-            elif isinstance(part, ToolResult) and (call := calls.get(bare_call_id(part.call_id))):
-                for command in _commands_that_worked(call, part):
-                    if command and not _is_borrowed(command, shown):
-                        runs[-1].append(command)
-                    else:
-                        runs.append([])
-                shown += f"\n{text_of(part.parts)}"
+            continue
+        for command in _commands_that_worked(*one):
+            if command and not _is_borrowed(command, shown):
+                runs[-1].append(command)
+            else:
+                runs.append([])
+        shown += f"\n{text_of(one[1].parts)}"
     left, found = _MOST_READ, list[tuple[Command, ...]]()
     for run in reversed(runs):  # of a very long session the end
         if len(kept := run[max(0, len(run) - left) :]) >= LEAST_COMMANDS:
@@ -181,8 +163,7 @@ def _is_operator(word: str) -> bool:
 
 
 def _only_looks(command: Command) -> bool:
-    uses = command_uses(" ".join(command))
-    return command[0] in _PAUSES or not uses or all(use in _LOOKS for use in uses)
+    return command[0] in _PAUSES or LOOKING.issuperset(command_uses(" ".join(command)))
 
 
 def _windows(
@@ -260,4 +241,4 @@ def _procedure(windows: Sequence[tuple[Command, ...]]) -> Procedure | None:
 
 def _is_everyday(head: str) -> bool:
     uses = command_uses(head)
-    return head in _EVERYDAY or all(use in (CommandUse.TEST, CommandUse.CHECK) for use in uses)
+    return head in _EVERYDAY or {CommandUse.TEST, CommandUse.CHECK}.issuperset(uses)

@@ -3,7 +3,7 @@ was done before.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -34,6 +34,8 @@ class CommandUse(StrEnum):
     OTHER = "other"
 
 
+LOOKING = frozenset((CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.ASK, CommandUse.LOOK))
+"""What only shows or compares something."""
 _USES = {program: use for use in CommandUse for program in programs_of(f"use_{use}")}
 _WRAPPERS = frozenset(programs_of("wrappers"))
 _EDITS = re.compile(
@@ -323,6 +325,19 @@ def _exit_code(text: str, kind: ToolKind) -> int | None:
 def bare_call_id(call_id: str) -> str:
     """A tool-call id without punctuation, which some clients remove from ids."""
     return "".join(filter(str.isalnum, call_id))
+
+
+def exchanges(messages: Iterable[Message]) -> Iterator[tuple[ToolCall, ToolResult] | str]:
+    """The calls with their results, and what the person said, in their order."""
+    calls: dict[str, ToolCall] = {}
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                calls[bare_call_id(part.id)] = part
+            elif isinstance(part, ToolResult) and (call := calls.get(bare_call_id(part.call_id))):
+                yield call, part
+        if message.role == Role.USER and any(isinstance(part, Text) for part in message.parts):
+            yield text_of(message.parts)
 
 
 class ResultMeaning(StrEnum):

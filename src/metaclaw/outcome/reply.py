@@ -3,6 +3,7 @@ or what comes next.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -127,30 +128,28 @@ def remarks_against(
     mind."""
     if phrases.HARMLESS_DENIALS.find(text) and not phrases.BUTS.find(text):
         return ()
-    outright = _outright(reading, text)
+    outright = list(_outright(reading, text))
     if has_changed and not outright:
         return ()
     mockery = _match(_MOCK_THANKS, text)
     found = [*outright, ("sarcasm", mockery)] if mockery else [*outright]
     if not begins_new:
         found += _statements(reading, text, glad)
-        found += [] if reading.asked_back else _denials(reading, text)
+        found += () if reading.asked_back else _denials(reading, text)
     return tuple({kind: (kind, quote) for kind, quote in reversed(found)}.values())
 
 
-def _outright(reading: StepReading, text: str) -> list[Remark]:
+def _outright(reading: StepReading, text: str) -> Iterator[Remark]:
     """Reproaches, resignation and shouting, which need no context."""
     raw = reading.raw
-    found: list[Remark] = []
     if quote := phrases.REPROACHES.find(text):
-        found.append(("reproach", quote))
+        yield "reproach", quote
     if quote := phrases.GIVES_UP.find(text):
-        found.append(("gives_up", quote))
+        yield "gives_up", quote
     if quote := _shouted(raw, reading.step.task) or next(
         (emoji for emoji in _SAD if emoji in raw), None
     ):
-        found.append(("shout", quote))
-    return found
+        yield "shout", quote
 
 
 def _statements(reading: StepReading, text: str, glad: Remark | None) -> list[Remark]:
@@ -206,15 +205,13 @@ def _reservations(reading: StepReading, text: str, glad: Remark | None) -> list[
     return [("mild", quote)] if quote else []
 
 
-def _denials(reading: StepReading, text: str) -> list[Remark]:
+def _denials(reading: StepReading, text: str) -> Iterator[Remark]:
     """A "no", or a contrast of two things."""
-    found: list[Remark] = []
     if quote := phrases.DENIALS.opens(text):
-        found.append(("no", quote))
+        yield "no", quote
     is_whole = len(text) + 4 > len(reading.said)
     if is_whole and (quote := _match(_CONTRAST, reading.raw[:_MAX_CHARS])):
-        found.append(("contrast", quote))
-    return found
+        yield "contrast", quote
 
 
 def _asks(reading: StepReading, text: str) -> bool:

@@ -2,9 +2,8 @@
 rules.
 """
 
-from metaclaw.privacy.capabilities import skill_capabilities
-from metaclaw.privacy.known_secrets import KnownSecrets
-from metaclaw.privacy.lesson_review import LessonRuling, review_lesson
+from metaclaw.privacy.known_secrets import KnownSecrets, secrets_of
+from metaclaw.privacy.lesson_review import review_lesson
 from metaclaw.privacy.provenance import (
     Passage,
     PassageSource,

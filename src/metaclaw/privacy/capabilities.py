@@ -6,15 +6,11 @@ import ipaddress
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from functools import lru_cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, NamedTuple
 
-from metaclaw.domain.skill import Skill
 from metaclaw.text import visible_text
 
-_REMEMBERED_SKILLS = 512
 _TABLE: Final = tomllib.loads(
     (files("metaclaw.privacy") / "capabilities.toml").read_text(encoding="utf-8")
 )
@@ -36,8 +32,7 @@ _DOCUMENTATION = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """What an agent that follows a text would use. Empty for most skills."""
 
     hosts: frozenset[str] = frozenset()
@@ -47,21 +42,17 @@ class Capabilities:
     commands: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        return any(getattr(self, field.name) for field in fields(self))
+        return any(self)
 
     def __or__(self, other: "Capabilities") -> "Capabilities":
-        return Capabilities(
-            *(getattr(self, field.name) | getattr(other, field.name) for field in fields(self))
-        )
+        return Capabilities(*map(frozenset.union, self, other))
 
     def __sub__(self, other: "Capabilities") -> "Capabilities":
-        return Capabilities(
-            *(getattr(self, field.name) - getattr(other, field.name) for field in fields(self))
-        )
+        return Capabilities(*map(frozenset.difference, self, other))
 
     def words(self) -> str:
         """For people: `hosts: evil.example; pipes: curl … | sh`."""
-        named = ((field.name, sorted(getattr(self, field.name))) for field in fields(self))
+        named = zip(self._fields, map(sorted, self), strict=True)
         return "; ".join(f"{name}: {', '.join(values)}" for name, values in named if values)
 
 
@@ -78,19 +69,6 @@ def capabilities(text: str) -> Capabilities:
         frozenset(" ".join(match[1].split())[:120] for match in _PATTERNS["pipe"].finditer(shown)),
         frozenset(name for name, pattern in _COMMANDS.items() if pattern.search(shown)),
     )
-
-
-@lru_cache(_REMEMBERED_SKILLS)
-def skill_capabilities(text: str) -> Capabilities:
-    """`capabilities` with a cache, for skills, which are compared with every proposal. People's
-    words must not be cached.
-    """
-    return capabilities(text)
-
-
-def skill_text(skill: Skill) -> str:
-    """The text of a skill as it is placed in a prompt."""
-    return f"{skill.name}\n{skill.trigger}\n{skill.body}"
 
 
 def _hosts(text: str) -> Iterable[str]:

@@ -46,15 +46,6 @@ class KnownSecrets:
         self._count = len(runs)
         self.min_chars = min((len(run[0]) for _, run in runs), default=0)
 
-    @classmethod
-    def collect(
-        cls, environ: Mapping[str, str], home: Path, config: Config | None = None
-    ) -> "KnownSecrets":
-        """The secrets in the environment, in the dotfiles of a home folder and in our own
-        configuration.
-        """
-        return cls(secrets_of(environ, home, config))
-
     def __len__(self) -> int:
         return self._count
 
@@ -119,7 +110,9 @@ _ALONE = re.compile(
 )
 
 
-def secrets_of(environ: Mapping[str, str], home: Path, config: Config | None) -> Iterator[str]:
+def secrets_of(
+    environ: Mapping[str, str], home: Path, config: Config | None = None
+) -> Iterator[str]:
     """Secrets in the environment, a home folder's dotfiles and our own configuration. Callers must
     keep only hashes of them.
     """

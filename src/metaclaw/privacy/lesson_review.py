@@ -6,11 +6,10 @@ hosts, installing from elsewhere, force, permissions or credentials, is for the 
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
+from metaclaw.domain.candidate import Objection
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.episode import Episode
 from metaclaw.privacy.capabilities import capabilities
@@ -55,57 +54,38 @@ _GRANTS = re.compile(
 )
 
 
-class LessonRuling(StrEnum):
-    IN_FORCE = "in force"
-    ASK = "ask"
-    REFUSE = "refuse"
-
-
-@dataclass(frozen=True, slots=True)
-class LessonReview:
-    """What becomes of a lesson, and why."""
-
-    ruling: LessonRuling
-    reason: str
-
-
-def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonReview:
-    """Whether a lesson may come into force, must wait for the person, or is refused."""
+def review_lesson(line: str, episodes: Sequence[Episode]) -> Objection | None:
+    """Why a lesson may not come into force by itself; None if it may."""
+    if "\n" in line.strip() or len(line) > MOST_CHARS:
+        return Objection(f"it is not one line of at most {MOST_CHARS} characters")
     calls = "\n".join(
         call_text(call) for episode in episodes for call in (episode.failed, episode.fix)
     )
     said = "\n".join(episode.said for episode in episodes)
-    if "\n" in line.strip() or len(line) > MOST_CHARS:
-        return LessonReview(
-            LessonRuling.REFUSE, f"it is not one line of at most {MOST_CHARS} characters"
-        )
     known = f"{calls}\n{said}"
-    claims = [
-        [word for word in pattern.findall(line) if not _stands_in(word, known)]
+    if all(
+        any(not _stands_in(word, known) for word in pattern.findall(line))
         for pattern in (_AUTHORITY, _GRANTS)
-    ]
-    if all(claims):
-        return LessonReview(
-            LessonRuling.REFUSE, "it says what somebody permits, not what a call needs"
-        )
+    ):
+        return Objection("it says what somebody permits, not what a call needs")
     outputs = "\n".join(episode.output for episode in episodes)
-    named = [*_QUOTED.findall(line), *_TECHNICAL.findall(line)]
-    for name in (name for name in named if not _stands_in(name, known)):
+    for name in (*_QUOTED.findall(line), *_TECHNICAL.findall(line)):
+        if _stands_in(name, known):
+            continue
         if not _stands_in(name, outputs):
-            return LessonReview(
-                LessonRuling.REFUSE, f"{name} stands in no call and in nothing the person said"
-            )
+            return Objection(f"{name} stands in no call and in nothing the person said")
         if not _PLAIN_FILE.fullmatch(name):
-            return LessonReview(LessonRuling.ASK, f"only an output of a tool named {name}")
+            return Objection(f"only an output of a tool named {name}", waits=True)
     if not _names_its_fix(line, episodes, said):
-        return LessonReview(LessonRuling.REFUSE, "it names nothing of the call that worked")
+        return Objection("it names nothing of the call that worked")
     if borrowed := sorted({word for one in episodes for word in _proposed(one, line)}):
-        return LessonReview(LessonRuling.ASK, f"an output of a tool had named {borrowed[0]} before")
+        return Objection(f"an output of a tool had named {borrowed[0]} before", waits=True)
     if copied := _copied(line, outputs, known):
-        return LessonReview(LessonRuling.ASK, f"an output of a tool had said “{copied}” before")
+        return Objection(f"an output of a tool had said “{copied}” before", waits=True)
     added = sorted({word for episode in episodes for word in _added(episode)})
     failed = "\n".join(call_text(episode.failed) for episode in episodes)
-    return _review_risk(f"{line}\n{calls}", added, f"{said}\n{failed}", said)
+    risk = _risk(f"{line}\n{calls}", added, f"{said}\n{failed}", said)
+    return Objection(f"it concerns {risk}", waits=True) if risk else None
 
 
 def _copied(line: str, outputs: str, known: str) -> str:
@@ -134,21 +114,18 @@ def _proposed(episode: Episode, line: str) -> Iterator[str]:
             yield word
 
 
-def _review_risk(text: str, added: Sequence[str], known: str, said: str) -> LessonReview:
-    """`added` are the words that the working call has and the failed one has not, `known` is what
-    brings in nothing new.
+def _risk(text: str, added: Sequence[str], known: str, said: str) -> str:
+    """What the person must decide about. `added` are the words that the working call has and the
+    failed one has not, `known` is what brings in nothing new.
     """
     found = capabilities(text) - capabilities(known)
     # A dotted name of words that were there, such as a module, is no host.
     hosts = frozenset(host for host in found.hosts if not _stands_in(host.replace(".", " "), known))
-    found = replace(found, hosts=hosts)
-    risky = [word for word in added if _RISKY.search(word) or _is_risky_for_git(word, text)]
-    asked = [word for word in risky if word.lower() not in said.lower().split()]
-    if found.hosts or found.credentials or found.pipes or found.commands:
-        return LessonReview(LessonRuling.ASK, f"it concerns {found.words()}")
-    if asked:
-        return LessonReview(LessonRuling.ASK, f"it concerns {asked[0]}")
-    return LessonReview(LessonRuling.IN_FORCE, "it names what failed and what worked")
+    found = found._replace(hosts=hosts)
+    if any(found._replace(paths=frozenset())):
+        return found.words()
+    risky = (word for word in added if _RISKY.search(word) or _is_risky_for_git(word, text))
+    return next((word for word in risky if word.lower() not in said.lower().split()), "")
 
 
 def _is_risky_for_git(word: str, text: str) -> bool:

@@ -4,9 +4,10 @@ have authority.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from typing import NamedTuple
 
 from metaclaw.domain.chat import (
     Json,
@@ -465,12 +466,11 @@ _ROOT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
+class Workspace(NamedTuple):
     """The folders a session works in, and the capabilities its user has named."""
 
     roots: tuple[str, ...] = ()
-    granted: Capabilities = field(default_factory=Capabilities)
+    granted: Capabilities = Capabilities()
 
 
 def workspace_of(spans: Iterable[Passage]) -> Workspace:
@@ -498,4 +498,4 @@ def _granted(sentence: str) -> Capabilities:
     named = capabilities(sentence)
     if FORBIDS.search(sentence) and not EXCEPTS.search(sentence):
         return named
-    return replace(named, pipes=frozenset(), commands=named.commands - _DECIDED_BY_PERSON)
+    return named._replace(pipes=frozenset(), commands=named.commands - _DECIDED_BY_PERSON)

@@ -304,14 +304,15 @@ def _of_parts(
 
 
 def _record(outcome: ToolOutcome) -> str:
-    fields: dict[str, object] = {"ok": outcome.ok, "arguments": list(outcome.argument_keys)}
-    if outcome.error_class is not None:
-        fields["error"] = outcome.error_class
-    if outcome.exit_code is not None:
-        fields["exit_code"] = outcome.exit_code
-    return json.dumps(
-        fields | {"printed": excerpt(outcome.text, ok=outcome.ok)}, ensure_ascii=False
-    )
+    fields = {
+        "ok": outcome.ok,
+        "arguments": outcome.argument_keys,
+        "error": outcome.error_class,
+        "exit_code": outcome.exit_code,
+        "printed": excerpt(outcome.text, ok=outcome.ok),
+    }
+    known = {name: value for name, value in fields.items() if value is not None}
+    return json.dumps(known, ensure_ascii=False)
 
 
 def excerpt(text: str, *, ok: bool) -> str:

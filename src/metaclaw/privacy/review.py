@@ -9,7 +9,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from metaclaw.domain.skill import Skill
@@ -18,8 +18,6 @@ from metaclaw.privacy.capabilities import (
     FORBIDS,
     Capabilities,
     capabilities,
-    skill_capabilities,
-    skill_text,
 )
 from metaclaw.privacy.provenance import Passage, PassageSource, Workspace, workspace_of
 from metaclaw.privacy.redaction import Redaction, Redactor
@@ -27,12 +25,14 @@ from metaclaw.text import (
     hides_characters,
     hides_text,
     sentence_terms,
+    shorten,
     specific_terms,
     split_sentences,
     visible_text,
     without_hidden_characters,
 )
 
+_SHOWN_CHARS = 160
 _BORROWED_SHARE = 0.5
 _CONTRADICTED_SHARE = 0.8
 _FORGED = re.compile(
@@ -118,10 +118,10 @@ def authority_objections(proposal: str, spans: Sequence[Passage]) -> tuple[Autho
         meant = specific_terms(sentence_terms(sentence))
         alien = meant - supported
         if against := None if _ANY_NEGATION.search(sentence) else _against(meant, forbidden):
-            reason = f"the person said the opposite: {_cut(against)}"
+            reason = f"the person said the opposite: {shorten(against, _SHOWN_CHARS)}"
             objections.append(AuthorityObjection(Doubt.CONTRADICTED, sentence, reason))
         elif source := _borrowed(meant, alien, from_outside):
-            reason = f"only text from outside says so: {_cut(source)}"
+            reason = f"only text from outside says so: {shorten(source, _SHOWN_CHARS)}"
             objections.append(AuthorityObjection(Doubt.BORROWED, sentence, reason))
         elif alien and alien == meant and needs_support:
             reason = "neither the person's words nor an observed outcome says so"
@@ -156,7 +156,7 @@ def disguises(proposal: str) -> Iterator[AuthorityObjection]:
     if hides_characters(proposal) or _HIDDEN_MARKUP.search(proposal):
         yield AuthorityObjection(
             Doubt.HIDDEN,
-            _cut(without_hidden_characters(proposal)),
+            shorten(without_hidden_characters(proposal), _SHOWN_CHARS),
             "it hides text from a reader: invisible or look-alike characters, comments or styles",
         )
     shown = visible_text(proposal)
@@ -164,7 +164,7 @@ def disguises(proposal: str) -> Iterator[AuthorityObjection]:
         if forged is not None:
             yield AuthorityObjection(
                 Doubt.FORGED,
-                _cut(forged[0]),
+                shorten(forged[0], _SHOWN_CHARS),
                 "it imitates the marks of a system prompt or of another speaker",
             )
             break
@@ -172,13 +172,15 @@ def disguises(proposal: str) -> Iterator[AuthorityObjection]:
     if override is not None:
         yield AuthorityObjection(
             Doubt.OVERRIDE,
-            _cut(override[0]),
+            shorten(override[0], _SHOWN_CHARS),
             "it sets other instructions aside or keeps something from the person",
         )
     for coded in _CODED.finditer(shown):
         text = _decoded(coded[0])
         if " " in text:
-            yield AuthorityObjection(Doubt.HIDDEN, _cut(text), "it carries words in base64")
+            yield AuthorityObjection(
+                Doubt.HIDDEN, shorten(text, _SHOWN_CHARS), "it carries words in base64"
+            )
 
 
 def _sentences_from_outside(text: str) -> Iterator[str]:
@@ -196,10 +198,6 @@ def _decoded(token: str) -> str:
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return ""
     return text if text.isprintable() or "\n" in text else ""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 160 else f"{text[:159]}…"
 
 
 def hidden_text(text: str, said: str) -> str | None:
@@ -223,8 +221,8 @@ def new_capabilities(text: str, said: str) -> Capabilities:
     """
     added = capabilities(text) - capabilities(said)
     if FORBIDS.search(text) and not EXCEPTS.search(text):
-        added = replace(added, pipes=frozenset(), commands=frozenset())
-    return replace(added, paths=frozenset(), credentials=frozenset())
+        added = added._replace(pipes=frozenset(), commands=frozenset())
+    return added._replace(paths=frozenset(), credentials=frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,15 +244,16 @@ def added_capabilities(
 
     A skill with any of them needs a person's approval.
     """
-    wanted = skill_capabilities(skill_text(skill)) - workspace.granted
+    wanted = _capabilities_of(skill) - workspace.granted
     for other in existing:
-        if not wanted:
-            break
-        wanted -= skill_capabilities(skill_text(other))
-    return replace(
-        wanted,
-        paths=frozenset(path for path in wanted.paths if not _is_inside(path, workspace.roots)),
-    )
+        if wanted:
+            wanted -= _capabilities_of(other)
+    paths = (path for path in wanted.paths if not _is_inside(path, workspace.roots))
+    return wanted._replace(paths=frozenset(paths))
+
+
+def _capabilities_of(skill: Skill) -> Capabilities:
+    return capabilities(f"{skill.name}\n{skill.trigger}\n{skill.body}")
 
 
 def _is_inside(path: str, roots: Sequence[str]) -> bool:

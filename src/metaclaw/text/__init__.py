@@ -7,6 +7,7 @@ from metaclaw.text.excerpts import (
     HEX,
     HIDDEN,
     answer_documents,
+    answer_objects,
     cut_middle,
     fair_shares,
     from_base64,

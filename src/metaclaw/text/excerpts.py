@@ -9,10 +9,12 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from metaclaw.domain.chat import Json
+from metaclaw.domain.chat import Completion, Json, text_of
 
 _THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _DECODER = json.JSONDecoder()
+_MAX_ANSWER_CHARS = 40_000
+_MOST_OPENINGS = 500
 
 
 def json_documents(text: str, most: int, openings: str = "{[") -> Iterator[Json]:
@@ -35,6 +37,12 @@ def answer_documents(text: str, most: int, openings: str = "{[") -> list[Json]:
     often drafts.
     """
     return list(json_documents(_THINKING.sub(" ", text), most, openings))[::-1]
+
+
+def answer_objects(completion: Completion) -> list[Json]:
+    """The JSON objects in a model's answer, the last first."""
+    text = text_of(completion.parts)[:_MAX_ANSWER_CHARS]
+    return answer_documents(text, _MOST_OPENINGS, openings="{")
 
 
 def cut_middle(text: str, limit: int) -> str:

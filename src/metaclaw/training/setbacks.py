@@ -49,7 +49,7 @@ class Setbacks:
     judging: JudgingBudget
     trainer: BatchTrainer
     status: LoopStatus
-    tell: Callable[[str], Awaitable[None]]
+    tell: Callable[[str], Awaitable[object]]
     retry_s: float
 
     def __post_init__(self) -> None:

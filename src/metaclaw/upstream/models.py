@@ -47,6 +47,14 @@ class Spent:
     estimated: int = 0
     usage: Usage = _NO_TOKENS
 
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(
+            self.calls + other.calls,
+            self.failures + other.failures,
+            self.estimated + other.estimated,
+            self.usage + other.usage,
+        )
+
 
 class Charge(Protocol):
     """Counts the calls of one request, which may take several."""
