@@ -21,14 +21,16 @@ from metaclaw.cli.client import (
 )
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
+    Columns,
     CommandOutput,
+    ListingGroup,
     answers,
     confirm,
     counted,
     echo,
     echo_lines,
+    listing,
     short,
-    table,
     timeout_option,
     wants_json,
     yes_option,
@@ -41,21 +43,30 @@ if TYPE_CHECKING:
     from metaclaw.config import Config
 
 _MOST_TEXT = 100
-_INSTALLED = {True: "yes", False: "no"}
+_AGENTS: Columns = {
+    "agent": "name",
+    "installed": lambda one: "yes" if one["installed"] else None,
+    "state": "state",
+    "tried with": lambda one: one["tried_with"] or "untried",
+    "its configuration": "file",
+}
+_FILES: Columns = {
+    "AGENT": "agent",
+    "KIND": "kind",
+    "RELATED": lambda one: len(one["relations"]),
+    "FILE": "path",
+}
 _TOO_LONG = (
     "Its first request is longer than the model can read. The embedded model is too small for this"
     " agent: put your provider in front of it with metaclaw setup --provider NAME."
 )
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def agents(context: click.Context) -> None:
+@click.group(cls=ListingGroup)
+def agents() -> None:
     """Connect agent programs to the proxy, disconnect them, and test them. Without a command:
     list.
     """
-    if context.invoked_subcommand is None:
-        context.invoke(list_, as_json=False)
 
 
 @agents.command(name="list")
@@ -79,18 +90,7 @@ def list_(home: Path) -> CommandOutput:
         }
         for agent in known
     ]
-    rows = [
-        (
-            one["name"],
-            _INSTALLED[bool(one["installed"])] if agent.program else None,
-            one["state"],
-            one["tried_with"] or "untried",
-            one["file"],
-        )
-        for agent, one in zip(known, found, strict=True)
-    ]
-    headers = ("agent", "installed", "state", "tried with", "its configuration")
-    return CommandOutput({"agents": found}, table(headers, rows))
+    return CommandOutput({"agents": found}, listing(found, _AGENTS))
 
 
 @agents.command()
@@ -107,8 +107,7 @@ def _file_lines(found: list[Facts]) -> Iterator[str]:
     if not found:
         yield "No skills or memory files of Claude Code, OpenClaw or Hermes were found."
         return
-    rows = [(one["agent"], one["kind"], len(one["relations"]), one["path"]) for one in found]
-    yield from table(("AGENT", "KIND", "RELATED", "FILE"), rows)
+    yield from listing(found, _FILES)
     for one in found:
         if one["trouble"]:
             yield f"{one['path']} cannot be read: {one['trouble']}"

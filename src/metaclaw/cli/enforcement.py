@@ -8,7 +8,7 @@ from typing import TypeVar
 import click
 
 from metaclaw.cli.client import Facts, read, request
-from metaclaw.cli.output import CommandOutput, answers, counted, moment, sentence, table
+from metaclaw.cli.output import CommandOutput, answers, counted, listing, moment, sentence
 from metaclaw.domain.status import agent_word
 
 
@@ -190,9 +190,10 @@ def question_lines(views: Iterable[Facts]) -> Iterator[str]:
 def examples(home: Path) -> CommandOutput:
     """The library of example rules."""
     facts = read(home, "/api/rule-examples")
-    rows = [(one["name"], one["text"]) for one in facts["examples"]]
     advice = "Install one with: metaclaw rules add --example NAME"
-    return CommandOutput(facts, [*table(("NAME", "RULE"), rows), "", advice])
+    return CommandOutput(
+        facts, [*listing(facts["examples"], {"NAME": "name", "RULE": "text"}), "", advice]
+    )
 
 
 def example_fields(home: Path, name: str) -> Facts:

@@ -18,6 +18,7 @@ from metaclaw.cli.client import (
 )
 from metaclaw.cli.output import (
     Bold,
+    Columns,
     CommandOutput,
     ago,
     answers,
@@ -25,9 +26,9 @@ from metaclaw.cli.output import (
     counted,
     cut,
     limit_option,
+    listing,
     moment,
     short,
-    table,
     terminal_width,
     wants_json,
     wrapped,
@@ -38,6 +39,14 @@ from metaclaw.domain.status import agent_word, session_words
 
 _FORGET_S = 600.0
 _MOST_ENDED = 1000
+_COLUMNS: Columns = {
+    "SESSION": "prefix",
+    "LAST": lambda one: ago(one["last_at"]),
+    "AGENT": lambda one: agent_word(one["agent"]),
+    "TURNS": "main_turn_count",
+    "HOW IT WENT": lambda one: session_words(one["verdicts"], one["failed"]),
+    "FIRST ASKED": lambda one: one["title"] if one["main_turn_count"] else "(side turns only)",
+}
 _last_option = click.option("--last", is_flag=True, help="The session of the last main turn.")
 
 
@@ -100,19 +109,7 @@ def search(home: Path, words: tuple[str, ...], limit: int, among: int) -> Comman
 
 
 def _table(found: list[Facts]) -> Iterator[str]:
-    rows = [
-        (
-            one["prefix"],
-            ago(one["last_at"]),
-            agent_word(one["agent"]),
-            one["main_turn_count"],
-            session_words(one["verdicts"], one["failed"]),
-            one["title"] if one["main_turn_count"] else "(side turns only)",
-        )
-        for one in found
-    ]
-    headers = ("SESSION", "LAST", "AGENT", "TURNS", "HOW IT WENT", "FIRST ASKED")
-    return table(headers, rows, optional=("AGENT", "LAST"))
+    return listing(found, _COLUMNS, optional=("AGENT", "LAST"))
 
 
 @sessions.command()
