@@ -12,8 +12,6 @@ from metaclaw.cli.enforcement import (
     check_options,
     check_program,
     enforcement_lines,
-    example_fields,
-    examples,
     is_held,
     question_lines,
     record_facts,
@@ -80,6 +78,7 @@ _RETIRED: Columns = {
     "TEXT": brief("text", _MOST_TEXT),
     "WHY IT WENT": lambda view: reason_words(view["reason"]),
 }
+_EXAMPLES: Columns = {"NAME": "name", "RULE": "text"}
 _FACTS: Columns = {
     "kind": "kind",
     "when": "when",
@@ -164,11 +163,7 @@ def _shown(home: Path, view: Facts) -> Iterator[str]:
 @rules.command()
 @click.argument("text", required=False)
 @click.option(
-    "--example",
-    metavar="NAME",
-    is_flag=False,
-    flag_value="",
-    help="A rule of the library; without a name, list them.",
+    "--example", metavar="NAME", help="A rule of the library, which metaclaw rules examples lists."
 )
 @click.option("--when", help="The situation it applies to [always].")
 @click.option("--project", help="A folder: it applies there only [everywhere].")
@@ -209,8 +204,6 @@ def add(
     """Add a rule, in your own words or from the library of examples. It applies from the next
     request of every agent.
     """
-    if example == "":
-        return examples(home)
     if (text is None) is (example is None):
         raise click.UsageError(
             "write the rule in your own words, or name one of the library with --example"
@@ -218,7 +211,7 @@ def add(
     fields: Facts = (
         {"text": text, "kind": "fact" if fact else "rule"}
         if example is None
-        else example_fields(home, example)
+        else _example_fields(home, example)
     )
     fields |= _changes(home, when, project, channel, expires, user) | check_changes(checking)
     facts = request(home, "POST", "/api/rules", fields)
@@ -345,11 +338,23 @@ def _where(facts: Facts) -> str:
     return f"{facts['when']}, for {audience(facts['scope'])}, {place}{until}"
 
 
-@rules.command(name="examples")
+@rules.command()
 @answers
-def examples_(home: Path) -> CommandOutput:
+def examples(home: Path) -> CommandOutput:
     """List the library of example rules; install one with: metaclaw rules add --example NAME."""
-    return examples(home)
+    facts = read(home, "/api/rule-examples")
+    advice = "Install one with: metaclaw rules add --example NAME"
+    return CommandOutput(facts, [*listing(facts["examples"], _EXAMPLES), "", advice])
+
+
+def _example_fields(home: Path, name: str) -> Facts:
+    """The fields of an example rule. Raises UsageError if there is none of this name."""
+    for example in read(home, "/api/rule-examples")["examples"]:
+        if example["name"] == name:
+            return {**example, "kind": "rule"}
+    raise click.UsageError(
+        f"there is no example {name}; metaclaw rules examples lists those there are"
+    )
 
 
 for command in (import_, export):

@@ -261,11 +261,6 @@ def import_(home: Path, path: Path, replace: bool) -> CommandOutput:
     """Import the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are
     yours.
     """
-    return import_pack(home, path, replace=replace)
-
-
-def import_pack(home: Path, path: Path, *, replace: bool) -> CommandOutput:
-    """Put the skills of a .zip, a folder of skills or one SKILL.md in force."""
     files, unread = read_pack(path)
     facts = _put(home, files, replace=replace)
     names, taken = [one["name"] for one in facts["skills"]], facts["taken"]
