@@ -16,7 +16,6 @@ from metaclaw.cli.client import (
     NotRunningError,
     connect,
     own_key,
-    reachable_url,
     read,
 )
 from metaclaw.cli.home import prepared
@@ -36,7 +35,7 @@ from metaclaw.cli.output import (
     yes_option,
 )
 from metaclaw.errors import ConfigError, MetaClawError
-from metaclaw.instance import find
+from metaclaw.instance import find, reachable, url_of
 
 if TYPE_CHECKING:
     from metaclaw.agents import Agent, Endpoint, FileChange, Trial
@@ -342,12 +341,10 @@ def _url(home: Path, config: "Config") -> str:
     """The URL of the running proxy, else the configured one."""
     running = find(home)
     if running is not None and running.url is not None:
-        address, _, port = running.url.removeprefix("http://").rpartition(":")
-    elif config.proxy.port == 0:
+        return running.url
+    if config.proxy.port == 0:
         raise NotRunningError(home)
-    else:
-        address, port = config.proxy.host, str(config.proxy.port)
-    return reachable_url(address, port)
+    return reachable(url_of(config.proxy.host, config.proxy.port))
 
 
 def _model(home: Path, config: "Config") -> str | None:

@@ -252,7 +252,7 @@ def check_retrieval(config: Config) -> DoctorFinding:
     from metaclaw.engine import INSTALL, INSTALL_FOR_PROVIDER, missing_packages
 
     retrieval, provider = config.skills.retrieval, config.skills.embeddings_provider
-    if retrieval in ("words", "lexical"):
+    if retrieval == "words":
         return _ok("retrieval", "skills are found by words, as configured")
     if not (missing := missing_packages(has_provider=provider is not None)):
         with_what = (
