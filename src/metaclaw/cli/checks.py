@@ -191,15 +191,15 @@ def check_store(config: Config) -> Iterator[DoctorFinding]:
     """Check that the database opens, and that a file of moderate size is not damaged."""
     from metaclaw.store import NewerSchemaError, find_damage
 
-    path = database_file(config)
-    if path is not None and path.exists() and path.stat().st_size == 0:
-        remedy = (
-            "if it held turns before: metaclaw store restore puts a backup back; otherwise"
-            " delete it"
-        )
-        yield _warn("store", f"{path} is empty (0 bytes)", remedy)
-        return
     try:
+        path = database_file(config)
+        if path is not None and path.exists() and path.stat().st_size == 0:
+            remedy = (
+                "if it held turns before: metaclaw store restore puts a backup back; otherwise"
+                " delete it"
+            )
+            yield _warn("store", f"{path} is empty (0 bytes)", remedy)
+            return
         with reading(config) as reader:
             newest = [] if reader is None else reader.sessions(1)
         problem = (

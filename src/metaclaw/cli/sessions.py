@@ -235,37 +235,35 @@ def forget(home: Path, session: str | None, last: bool, yes: bool) -> CommandOut
     return CommandOutput(facts, _forgotten_lines(facts))
 
 
+_FORGOTTEN = {
+    "skills": "Deleted the skills it had taught: {}.",
+    "edited": (
+        "Kept, because you have edited them since: {}. Delete them if they contain what is to be"
+        " forgotten."
+    ),
+    "sessions": (
+        "Prompts of other sessions contained such skills: {}. They were removed from the records,"
+        " but answers may repeat them. If so, forget those sessions as well."
+    ),
+    "versions": (
+        "Deleted the weights that were trained on it: version {}. See metaclaw policy list."
+    ),
+    "backups": (
+        "These backups still contain it: {}. Delete them, or make new ones with metaclaw store"
+        " backup."
+    ),
+}
+
+
 def _forgotten_lines(facts: Facts) -> Iterator[str]:
-    lists = ("skills", "edited", "sessions", "versions", "backups")
-    named = {key: ", ".join(map(str, facts[key])) for key in lists}
     session, seconds = facts["session"], facts["seconds"]
     if facts["turns"]:
         yield f"Forgot {session}: {counted(facts['turns'], 'turn')}, in {seconds} s."
     else:
         yield f"{session} was already forgotten. Deleted what was left of it, in {seconds} s."
-    if named["skills"]:
-        yield f"Deleted the skills it had taught: {named['skills']}."
-    if named["edited"]:
-        yield (
-            f"Kept, because you have edited them since: {named['edited']}. Delete them if they"
-            " contain what is to be forgotten."
-        )
-    if named["sessions"]:
-        yield (
-            f"Prompts of other sessions contained such skills: {named['sessions']}. They were"
-            " removed from the records, but answers may repeat them. If so, forget those sessions"
-            " as well."
-        )
-    if named["versions"]:
-        yield (
-            f"Deleted the weights that were trained on it: version {named['versions']}. See"
-            " metaclaw policy list."
-        )
-    if named["backups"]:
-        yield (
-            f"These backups still contain it: {named['backups']}. Delete them, or make new ones"
-            " with metaclaw store backup."
-        )
+    for field, words in _FORGOTTEN.items():
+        if found := facts[field]:
+            yield words.format(", ".join(map(str, found)))
     if not facts["purged"]:
         yield (
             "The database is in use and was not compacted, so its file may still contain fragments"
