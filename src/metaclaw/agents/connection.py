@@ -407,6 +407,11 @@ class Trial:
     answer: str
     errors: str
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether it ended well and printed something."""
+        return self.code == 0 and bool(self.answer)
+
 
 def find_program(agent: Agent) -> str | None:
     """The agent's program on this machine, or None."""
@@ -431,11 +436,8 @@ def require_program(agent: Agent) -> str:
     return program
 
 
-def run_trial(agent: Agent, timeout_s: float) -> Trial:
-    """Run the agent once in an empty folder. Raises MetaClawError if it is not installed or does
-    not end.
-    """
-    program = require_program(agent)
+def run_trial(agent: Agent, program: str, timeout_s: float) -> Trial:
+    """Run the agent once in an empty folder. Raises MetaClawError if it does not end."""
     assert agent.question is not None
     with tempfile.TemporaryDirectory(prefix="metaclaw-agent-") as folder:
         try:

@@ -227,7 +227,7 @@ def test_(home: Path, name: str, timeout_s: float) -> CommandOutput:
 
     agent = find_agent(name)
     trial, turns = try_agent(home, agent, timeout_s)
-    is_good = trial.code == 0 and bool(trial.answer) and turns > 0
+    is_good = trial.has_answer and turns > 0
     facts = {
         "agent": agent.name,
         "ok": is_good,
@@ -241,7 +241,7 @@ def test_(home: Path, name: str, timeout_s: float) -> CommandOutput:
 
 def trial_lines(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
     """Describe the result of a trial."""
-    if trial.code != 0 or not trial.answer:
+    if not trial.has_answer:
         tail = (trial.errors or trial.answer).splitlines()[-12:]
         is_too_long = any("context_length_exceeded" in line for line in tail)
         code = f"exit code {trial.code}"
@@ -271,10 +271,10 @@ def try_agent(home: Path, agent: "Agent", timeout_s: float) -> "tuple[Trial, int
     def turns() -> int:
         return api.call("GET", "/api/status")["counts"]["turns"] or 0
 
-    require_program(agent)
+    program = require_program(agent)
     _, api = connect(home)
     before = turns()
-    trial = run_trial(agent, timeout_s)
+    trial = run_trial(agent, program, timeout_s)
     return trial, turns() - before
 
 

@@ -274,7 +274,7 @@ def _connected_and_asked(
         return True
     trial, turns = try_agent(home, agent, timeout_s)
     echo_lines(trial_lines(agent, trial, turns))
-    return trial.code == 0 and bool(trial.answer) and turns > 0
+    return trial.has_answer and turns > 0
 
 
 def _asked_directly(api: ApiClient, model: str | None, troubles: Sequence[str]) -> bool:
