@@ -28,13 +28,15 @@ from metaclaw.engine.prompt import FolderTokeniser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.ports import RunPlan
 from metaclaw.schedule import ManualWindows
+from metaclaw.training.abilities import GeneralAbilities
 from metaclaw.training.gate import GateThresholds
-from metaclaw.training.golden import GoldenThresholds, golden_items
+from metaclaw.training.golden import golden_items
 from metaclaw.training.journal import Journal, StaleError
-from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
+from metaclaw.training.proof import Proof
 from metaclaw.training.recipe import Recipe
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.run import TrainingRun
+from metaclaw.training.sampling import VersionSampler
 from metaclaw.training.training_turns import TrainingTurn
 from tests.support.depth import tries
 from tests.support.tiny import make_speaking_model
@@ -221,20 +223,19 @@ class RedTeam:
 
     async def weigh(self, weights: Weights) -> GateReport:
         """What the gate makes of them."""
+        sampler = VersionSampler(self._trainer, self._windows, self.most, 1.0)
         abilities = GeneralAbilities(
-            backend=self._trainer,
+            sampler=sampler,
             tokeniser=self._tokeniser,
             items=golden_items()[:20],
-            windows=self._windows,
+            folder=self._folder / "golden",
             max_tokens=4,
         )
-        rules = GateThresholds(kl_most=1e9, golden=GoldenThresholds(margin=100.0))
         proof = Proof(
-            backend=self._trainer,
-            measures=self.rewards,
+            sampler=sampler,
+            rewards=self.rewards,
             abilities=abilities,
-            windows=self._windows,
-            rules=ProofThresholds(rules, self.most, 1.0),
+            rules=GateThresholds(kl_most=1e9, golden_margin=100.0),
         )
         return await proof.weigh(
             weights, None, [self.turn(bus) for bus in _HELD_OUT], seed=5, judge=None

@@ -42,7 +42,6 @@ from metaclaw.training.golden import (
     GoldenScore,
     compare_golden,
     golden_items,
-    read_answer,
 )
 from metaclaw.training.hosts.adapter_server import (
     AdapterHost,
@@ -56,7 +55,7 @@ from metaclaw.training.hosts.adapter_server import (
 from metaclaw.training.hosts.run_sampler import PausedServer
 from metaclaw.training.hosts.service_host import ServiceHost
 from metaclaw.training.hosts.token_model import TokenModel, TokenPiece
-from metaclaw.training.rollback import Baseline, shown_worse
+from metaclaw.training.rollback import shown_worse
 
 if TYPE_CHECKING:
     from metaclaw.training.assembly import SlowLearning

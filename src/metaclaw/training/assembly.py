@@ -14,7 +14,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.config import Config, PolicyConfig
-from metaclaw.domain.chat import ChatRequest, Json
+from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, measured_hash
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
@@ -27,25 +27,26 @@ from metaclaw.learn import Learning, Supervisor, TokenRoom
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import CORRECTION_READ, Budgets, SkillLibrary
 from metaclaw.store import Database, SqlBatches, SqlCompliance, SqlPolicies, SqlTeams
-from metaclaw.training.absorption import AbsorptionLook, AbsorptionTest, SkillPrompts
+from metaclaw.training.abilities import GeneralAbilities
+from metaclaw.training.absorption import AbsorptionTest
 from metaclaw.training.checkpoints import split_golden
 from metaclaw.training.curriculum import is_held_out
 from metaclaw.training.examples import Examples
 from metaclaw.training.gate import GateThresholds
-from metaclaw.training.golden import GoldenItem, GoldenThresholds, golden_items
+from metaclaw.training.golden import GoldenItem, golden_items
 from metaclaw.training.habits import HabitTest
-from metaclaw.training.hints import HintPrompts
 from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.loop import SlowLoop
 from metaclaw.training.progress import Phase
-from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
+from metaclaw.training.prompts import PromptMaker
+from metaclaw.training.proof import Proof
 from metaclaw.training.recipe import JudgingBudget, Recipe
 from metaclaw.training.recorded_tasks import RecordedTasks
 from metaclaw.training.references import Correction, References, correction_of
 from metaclaw.training.rehearsal import RehearsalSize
-from metaclaw.training.replay import UnplayableError, sent_request
 from metaclaw.training.rewards import Rewards
-from metaclaw.training.rollback import LiveThresholds, VersionWatch
+from metaclaw.training.rollback import VersionWatch
+from metaclaw.training.sampling import VersionSampler
 from metaclaw.training.serving_versions import BY_A_PERSON, Versions
 from metaclaw.training.setbacks import Setbacks, Starvation
 from metaclaw.training.status import LoopStatus
@@ -119,9 +120,7 @@ def configured_settings(
         prompts_a_piece=32 if has_own_processor else 4,
         tokens_a_piece=65_536 if has_own_processor else 2_048,
     )
-    gate = GateThresholds(
-        kl_most=policy.kl_limit, golden=GoldenThresholds(margin=100.0 * policy.golden_margin)
-    )
+    gate = GateThresholds(kl_most=policy.kl_limit, golden_margin=100.0 * policy.golden_margin)
     return TrainingSettings(recipe, gate, proving)
 
 
@@ -164,6 +163,14 @@ class SlowLearning:
         self._known = self._references()
         self._reference = self._known.of
         self.rewards = self._make_rewards()
+        self._prompts = PromptMaker(
+            reader=learning.reader,
+            tokeniser=tokeniser,
+            skill=self._skill,
+            reference=self._reference,
+            generation=learning.generations.at,
+            budgets=Budgets.configured(config.skills),
+        )
         self._tasks = RecordedTasks(
             recorded=learning.recorded,
             verdict=learning.verdicts.verdict_of,
@@ -179,7 +186,7 @@ class SlowLearning:
         self.watch = VersionWatch(
             policies=self.policies,
             versions=self.versions,
-            rules=LiveThresholds(settle_after=policy.canary_turns),
+            settle_after=policy.canary_turns,
         )
         self.slow = self._make_loop()
         self._starvation = Starvation(windows)
@@ -210,7 +217,6 @@ class SlowLearning:
         return role is not None and role.kind is RoleKind.SUPPORT
 
     def _make_turns(self) -> QueryTurns:
-        hints = HintPrompts(skill=self._skill, reference=self._reference, tokeniser=self._tokeniser)
         return QueryTurns(
             batches=self.batches,
             reader=self._learning.reader,
@@ -219,7 +225,9 @@ class SlowLearning:
             max_lag=self._policy.max_lag,
             held_out_share=self._policy.held_out_share,
             clocks=lambda: Clocks(self._library.view.generation, self._slot.serving.version),
-            hint=hints.of if self.settings.recipe.hindsight else lambda turn, step: None,
+            hint=self._prompts.hinted
+            if self.settings.recipe.hindsight
+            else lambda turn, step: None,
             can_score=lambda step: any(map(self.rewards.can_score, [step, *self._leads_to(step)])),
             with_task=self._tasks.complete,
             references=self._known.count,
@@ -227,41 +235,17 @@ class SlowLearning:
 
     def _make_loop(self) -> SlowLoop:
         policy = self._policy
-        learning, recipe = self._learning, self.settings.recipe
+        recipe = self.settings.recipe
         base = self._policy.base_model or self._backend.name
+        sampler = VersionSampler(
+            self._backend, self._windows, recipe.max_tokens, recipe.temperature
+        )
         abilities = GeneralAbilities(
-            backend=self._backend,
+            sampler=sampler,
             tokeniser=self._tokeniser,
             items=self.settings.golden,
-            windows=self._windows,
             folder=self._folder / "golden",
             base=base,
-        )
-        proof = Proof(
-            backend=self._backend,
-            measures=self.rewards,
-            abilities=abilities,
-            windows=self._windows,
-            rules=ProofThresholds(self.settings.gate, recipe.max_tokens, recipe.temperature),
-        )
-        budgets = Budgets.configured(self._config.skills)
-        prompts = SkillPrompts(learning.reader, self._tokeniser, learning.generations.at, budgets)
-        absorption = AbsorptionTest(
-            backend=self._backend,
-            rewards=self.rewards,
-            prompts=prompts,
-            windows=self._windows,
-            max_tokens=recipe.max_tokens,
-            temperature=recipe.temperature,
-        )
-        habits = HabitTest(
-            backend=self._backend,
-            rewards=self.rewards,
-            prompts=prompts,
-            windows=self._windows,
-            rules=lambda: self._library.view.skills,
-            max_tokens=recipe.max_tokens,
-            temperature=recipe.temperature,
         )
         judging, status = JudgingBudget(self._judging_room, self.rewards.needs_judge), LoopStatus()
         trainer = BatchTrainer(
@@ -273,15 +257,8 @@ class SlowLearning:
             recipe=recipe,
             rewards=self.rewards,
             judging=judging,
-            examples=Examples(
-                skill=self._skill,
-                request=self._request,
-                rewards=self.rewards,
-                tokeniser=self._tokeniser,
-            ),
-            variations=Variations(
-                request=self._request, rewards=self.rewards, tokeniser=self._tokeniser
-            ),
+            examples=Examples(prompts=self._prompts, rewards=self.rewards),
+            variations=Variations(prompts=self._prompts, rewards=self.rewards),
             windows=self._windows,
             folder=self._folder,
             base=base,
@@ -303,19 +280,30 @@ class SlowLearning:
                 versions=self.versions,
                 backend=self._backend,
                 judging=judging,
-                proof=proof,
-                habits=habits,
+                proof=Proof(
+                    sampler=sampler,
+                    rewards=self.rewards,
+                    abilities=abilities,
+                    rules=self.settings.gate,
+                ),
+                habits=HabitTest(
+                    sampler=sampler,
+                    rewards=self.rewards,
+                    prompts=self._prompts,
+                    rules=lambda: self._library.view.skills,
+                ),
                 folder=self._folder,
                 judge=lambda: self._learning.models.shown(self._config.judge),
                 status=status,
             ),
-            absorption=AbsorptionLook(
+            absorption=AbsorptionTest(
                 turns=self.turns,
                 policies=self.policies,
                 versions=self.versions,
-                windows=self._windows,
                 judging=judging,
-                test=absorption,
+                sampler=sampler,
+                rewards=self.rewards,
+                prompts=self._prompts,
                 skills=lambda: self._library.view.skills,
                 status=status,
             ),
@@ -456,14 +444,6 @@ class SlowLearning:
         """What the learning budget has for judging."""
         judge = self._learning.models.shown(self._config.judge) or ""
         return await self._learning.budget.room(Purpose.JUDGE, judge)
-
-    def _request(self, turn: TurnId) -> ChatRequest | None:
-        """What the provider got for a turn; None where that cannot be read. Blocks."""
-        recorded = self._learning.reader.turn(turn)
-        try:
-            return None if recorded is None else sent_request(recorded.turn)
-        except UnplayableError:
-            return None
 
     def _references(self) -> References:
         learning, share = self._learning, self._policy.held_out_share

@@ -32,12 +32,12 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from statistics import NormalDist
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import (
     ChatRequest,
@@ -52,6 +52,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.errors import TrainingError
 from metaclaw.training.advantages import spread
+from metaclaw.training.answers import parts_of, words_of, written_call
 
 _MAX_TOKENS = 64
 _MOST_NAMED = 5
@@ -62,7 +63,9 @@ _REFUSAL = re.compile(
     r" appropriate|inappropriate)\b",
     re.IGNORECASE,
 )
-_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_Z: Final = 1.72
+"""Half the width of an interval in standard errors."""
+_WEAK: Final = 0.1
 _Object: TypeAlias = dict[str, Json]
 
 
@@ -88,14 +91,6 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class GoldenAnswer:
-    """An answer: its text and its calls."""
-
-    text: str
-    calls: tuple[ToolCall, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class GoldenItem:
     """One question with its check, and a reference answer that passes it."""
 
@@ -109,15 +104,19 @@ class GoldenItem:
     def max_tokens(self) -> int:
         return self.request.sampling.max_tokens or _MAX_TOKENS
 
-    def passes(self, answer: GoldenAnswer) -> bool:
-        wanted, text = self.wanted, answer.text.strip()
+    def passes(self, said: str) -> bool:
+        """Whether an answer, as the model writes it, is right."""
+        parts = parts_of(said, [tool for tool in self.request.tools if isinstance(tool, Tool)])
+        text = words_of(parts)
+        calls = [part for part in parts if isinstance(part, ToolCall)]
+        wanted = self.wanted
         return (
             (wanted.match is None or wanted.match.search(text) is not None)
             and (wanted.reject is None or wanted.reject.search(text) is None)
             and (wanted.whole_json is None or _equal(_document(text), wanted.whole_json))
             and (wanted.keys is None or _has_keys(_document(text), wanted.keys))
-            and (wanted.call is None or self._is_called(wanted.call, answer.calls))
-            and (not wanted.no_call or (not answer.calls and bool(text)))
+            and (wanted.call is None or self._is_called(wanted.call, calls))
+            and (not wanted.no_call or (not calls and bool(text)))
             and (
                 wanted.refuses is None
                 or (bool(text) and (_REFUSAL.search(text) is not None) == wanted.refuses)
@@ -164,22 +163,9 @@ class GoldenScore:
         return sum(self.passed.values()) / len(self.passed)
 
 
-@dataclass(frozen=True, slots=True)
-class GoldenThresholds:
-    """How much may be lost. `margin` is in percentage points, `z` the half-width of an interval in
-    standard errors. If the serving version passes less than the share `weak`, likelihoods are
-    always compared."""
-
-    margin: float = 2.0
-    z: float = 1.72
-    weak: float = 0.1
-
-    def for_try(self, number: int) -> "GoldenThresholds":
-        """Wider intervals, so that `number` tries together are wrong no more often than one try
-        with these rules.
-        """
-        normal = NormalDist()
-        return replace(self, z=normal.inv_cdf(1.0 - (1.0 - normal.cdf(self.z)) / number))
+def is_weak(serving: GoldenScore) -> bool:
+    """Whether the serving version passes so little that likelihoods are always compared."""
+    return serving.share < _WEAK
 
 
 class GoldenStanding(StrEnum):
@@ -195,28 +181,28 @@ class GoldenStanding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PointChange:
-    """A mean change in percentage points, with its interval."""
+    """A mean change in percentage points, with half the width of its interval."""
 
     points: float
-    low: float
-    high: float
+    width: float
 
-    @classmethod
-    def around(cls, points: float, width: float) -> "PointChange":
-        """From its mean and half the width of its interval."""
-        return cls(points, points - width, points + width)
+    @property
+    def low(self) -> float:
+        return self.points - self.width
+
+    @property
+    def high(self) -> float:
+        return self.points + self.width
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenComparison:
-    """The changes from the serving version to the candidate. `broken` and `fixed` are names of
-    items.
+    """The change of the share of passed items from the serving version to the candidate, and that
+    of the likelihood of references, if it was measured.
     """
 
     passes: PointChange
     likelihood: PointChange | None
-    broken: tuple[str, ...]
-    fixed: tuple[str, ...]
     standing: GoldenStanding
     words: str
 
@@ -297,57 +283,48 @@ def reference_pairs(
     return [(tuple(prompt(item.request)), tuple(encode(item.reference))) for item in items]
 
 
-def read_answer(text: str) -> GoldenAnswer:
-    """Parse text and calls of a model that writes calls as `<tool_call>{"name": …, "arguments":
-    {…}}</tool_call>`.
-
-    Tags whose content is not a valid call stay in the text.
-    """
-    calls: list[ToolCall] = []
-
-    def take(match: re.Match[str]) -> str:
-        valid = _calls_in(match[1])
-        calls.extend(valid)
-        return "" if valid else match[0]
-
-    rest = _CALL.sub(take, text)
-    return GoldenAnswer(rest, tuple(calls))
-
-
 def compare_golden(
     serving: GoldenScore,
     candidate: GoldenScore,
-    rules: GoldenThresholds | None = None,
+    margin: float = 2.0,
+    *,
+    tries: int = 1,
     of: int | None = None,
 ) -> GoldenComparison:
-    """Compare on the items tried so far, of `of` in all. Raises TrainingError if the two were not
-    tried on the same items.
+    """Compare on the items tried so far, of `of` in all. `margin` is in percentage points. Intervals
+    are so wide that `tries` comparisons together are wrong no more often than a single one. Raises
+    TrainingError if the two were not tried on the same items.
     """
-    rules = rules or GoldenThresholds()
     _same_items(serving.passed, candidate.passed)
     tried = len(serving.passed)
     whole = max(tried, of or tried)
-    broken = tuple(
-        name for name, was in serving.passed.items() if was and not candidate.passed[name]
-    )
-    fixed = tuple(
-        name for name, was in serving.passed.items() if not was and candidate.passed[name]
-    )
-    z = rules.z * math.sqrt(whole / tried)
-    passes = _change_of_passes(tried, len(broken), len(fixed), z)
+    normal = NormalDist()
+    z = normal.inv_cdf(1.0 - (1.0 - normal.cdf(_Z)) / tries) * math.sqrt(whole / tried)
+    broken = [name for name, was in serving.passed.items() if was and not candidate.passed[name]]
+    fixed = sum(candidate.passed[name] and not was for name, was in serving.passed.items())
+    passes = _change_of_passes(tried, len(broken), fixed, z)
     likelihood = None
     if serving.likelihood is not None and candidate.likelihood is not None:
         points, error = likelihood_points(serving.likelihood, candidate.likelihood)
-        likelihood = PointChange.around(points, z * error)
+        likelihood = PointChange(points, z * error)
     standing = _standing(
         passes,
         likelihood,
-        is_weak=serving.share < rules.weak,
+        is_weak=is_weak(serving),
         is_all=tried == whole,
-        margin=rules.margin,
+        margin=margin,
     )
-    words = _in_words(serving, passes, likelihood, broken, standing, rules.margin)
-    return GoldenComparison(passes, likelihood, broken, fixed, standing, words)
+    change = f"{passes.points:+.1f} points, at worst {passes.low:+.1f}, on {tried:,} questions"
+    if likelihood is not None:
+        change += f"; reference answers {likelihood.points:+.1f} points as likely"
+    words = f"{_VERDICTS[standing]} ({change})"
+    if standing is GoldenStanding.LOST:
+        named = ", ".join(broken[:_MOST_NAMED]) + (" …" if len(broken) > _MOST_NAMED else "")
+        lost = f"; broken: {named}" if broken else ""
+        words = (
+            f"{_VERDICTS[standing]}, or not shown to be within {margin:g} points ({change}{lost})"
+        )
+    return GoldenComparison(passes, likelihood, standing, words)
 
 
 def likelihood_points(
@@ -362,17 +339,6 @@ def likelihood_points(
     ]
     mean, deviation = spread(gains)
     return mean, deviation / math.sqrt(max(1, len(gains) - 1))
-
-
-def _calls_in(text: str) -> list[ToolCall]:
-    document = _document(text)
-    calls: list[ToolCall] = []
-    for entry in document if isinstance(document, list) else [document]:
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if not isinstance(entry, dict) or not isinstance(name, str):
-            return []
-        calls.append(ToolCall("", name, json.dumps(entry.get("arguments", {}))))
-    return calls
 
 
 def _item(entry: _Object, tools: Mapping[str, Tool]) -> GoldenItem:
@@ -394,7 +360,7 @@ def _item(entry: _Object, tools: Mapping[str, Tool]) -> GoldenItem:
         no_call=entry.get("no_call") is True,
         refuses=None if "refuses" not in entry else entry["refuses"] is True,
     )
-    reference = str(entry["reference"]) if call is None else _written(call)
+    reference = str(entry["reference"]) if call is None else written_call(call.name, call.arguments)
     return GoldenItem(str(entry["name"]), str(entry["category"]), request, wanted, reference)
 
 
@@ -402,10 +368,6 @@ def _call(value: Json) -> WantedCall:
     if not isinstance(value, dict) or not isinstance(arguments := value.get("arguments"), dict):
         raise ValueError(f"{value!r} is not a call")
     return WantedCall(str(value["name"]), arguments)
-
-
-def _written(call: WantedCall) -> str:
-    return f"<tool_call>{json.dumps({'name': call.name, 'arguments': call.arguments})}</tool_call>"
 
 
 def _pattern(value: Json) -> re.Pattern[str] | None:
@@ -445,7 +407,7 @@ def _has_keys(document: Json, keys: frozenset[str]) -> bool:
 def _change_of_passes(items: int, broken: int, fixed: int, z: float) -> PointChange:
     mean = (fixed - broken) / items
     error = math.sqrt(max(0.0, (broken + fixed + 1) / items - mean**2) / items)
-    return PointChange.around(100.0 * mean, 100.0 * z * error)
+    return PointChange(100.0 * mean, 100.0 * z * error)
 
 
 def _standing(
@@ -481,22 +443,3 @@ _VERDICTS = {
     GoldenStanding.OPEN: "general abilities: more questions are needed",
     GoldenStanding.UNSURE: "general abilities: the likelihood of the reference answers is needed",
 }
-
-
-def _in_words(
-    serving: GoldenScore,
-    passes: PointChange,
-    likelihood: PointChange | None,
-    broken: tuple[str, ...],
-    standing: GoldenStanding,
-    margin: float,
-) -> str:
-    items = len(serving.passed)
-    change = f"{passes.points:+.1f} points, at worst {passes.low:+.1f}, on {items:,} questions"
-    if likelihood is not None:
-        change += f"; reference answers {likelihood.points:+.1f} points as likely"
-    if standing is not GoldenStanding.LOST:
-        return f"{_VERDICTS[standing]} ({change})"
-    named = ", ".join(broken[:_MOST_NAMED]) + (" …" if len(broken) > _MOST_NAMED else "")
-    lost = f"; broken: {named}" if broken else ""
-    return f"{_VERDICTS[standing]}, or not shown to be within {margin:g} points ({change}{lost})"

@@ -20,7 +20,7 @@ from metaclaw.training.records import StepRecord
 
 log = logging.getLogger(__name__)
 
-_KEPT: Final = 20
+_CURVE: Final = "curve.json"
 _T = TypeVar("_T")
 _encoder = msgspec.msgpack.Encoder()
 
@@ -104,31 +104,21 @@ def record_name(step: int) -> str:
     return f"record-{step:05d}"
 
 
-def keep_curve(folder: Path, batch: int, run: Path) -> None:
-    """Keep the curve of a run that is over; only the newest few are kept. Blocks. A curve that
-    cannot be kept is logged.
-    """
-    curves = folder / "curves"
+def keep_curve(folder: Path, run: Path) -> None:
+    """Keep the curve of a run that is over. Blocks. A curve that cannot be kept is logged."""
     try:
-        rewards = _rewards(run)
-        curves.mkdir(parents=True, exist_ok=True)
-        (curves / f"{batch:06d}.json").write_bytes(msgspec.json.encode(rewards))
-        for old in sorted(curves.glob("*.json"))[:-_KEPT]:
-            old.unlink(missing_ok=True)
+        replace_file(folder / _CURVE, msgspec.json.encode(_rewards(run)))
     except (OSError, TrainingError) as error:
-        log.warning("curve_not_kept batch=%d reason=%s", batch, error)
+        log.warning("curve_not_kept run=%s reason=%s", run.name, error)
 
 
 def newest_curve(folder: Path) -> list[float]:
     """The rewards of the run that goes on, or of the last one. Blocks."""
-    runs, curves = (
-        sorted((folder / "runs").glob("[0-9]*")),
-        sorted((folder / "curves").glob("[0-9]*.json")),
-    )
+    runs = sorted((folder / "runs").glob("[0-9]*"))
     try:
         if runs and (rewards := _rewards(runs[-1])):
             return rewards
-        return msgspec.json.decode(curves[-1].read_bytes(), type=list[float]) if curves else []
+        return msgspec.json.decode((folder / _CURVE).read_bytes(), type=list[float])
     except (OSError, TrainingError, msgspec.DecodeError):
         return []
 

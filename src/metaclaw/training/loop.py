@@ -19,7 +19,7 @@ from metaclaw.domain.status import LoopState
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Windows
 from metaclaw.store import SqlBatches, SqlPolicies, TrainingBatch
-from metaclaw.training.absorption import AbsorptionLook
+from metaclaw.training.absorption import AbsorptionTest
 from metaclaw.training.serving_versions import Versions
 from metaclaw.training.setbacks import Setbacks
 from metaclaw.training.status import LoopStatus
@@ -44,7 +44,7 @@ class SlowLoop:
     rules: LoopThresholds
     trainer: BatchTrainer
     trial: CandidateTrial
-    absorption: AbsorptionLook
+    absorption: AbsorptionTest
     setbacks: Setbacks
     status: LoopStatus
     draw_seed: Callable[[], int]

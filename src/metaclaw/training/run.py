@@ -38,7 +38,6 @@ from metaclaw.training.curriculum import TrainingPrompt, choose_prompts, cut_pie
 from metaclaw.training.drawn_elsewhere import EngineGap, engine_gap
 from metaclaw.training.golden import golden_items
 from metaclaw.training.held_calls import teaches, with_recorded
-from metaclaw.training.hints import distil, may_help
 from metaclaw.training.hosts.run_sampler import RolloutServer, RunSampler
 from metaclaw.training.imitation import (
     RETRY_TEMPERATURE,
@@ -47,10 +46,12 @@ from metaclaw.training.imitation import (
     better_answers,
     demonstrate,
     demonstration_share,
+    distil,
     imitate_best,
     is_flat,
     is_settled,
     longest_demonstration,
+    may_help,
 )
 from metaclaw.training.journal import Journal, StaleError, record_name
 from metaclaw.training.progress import Phase, is_validation_due, next_step, token_cap
@@ -81,18 +82,20 @@ from metaclaw.training.variations import base_turn
 
 log = logging.getLogger(__name__)
 
-"""Judging for the choice of a checkpoint and for the gate is counted as for a skill in the making,
-which has a larger share of the learning budget: what was trained can be proven on the same day."""
-_FIRST_EXPLORED_PIECE = 25_000
-_FIRST_HINTED_PIECE = 50_000
-TurnSampler = Callable[[Sequence[TrainingTurn], Drawing], Awaitable[list[list[Rollout]]]]
-"""Draws answers to some turns."""
+@dataclass(frozen=True, slots=True)
+class _Manner:
+    """How answers to prompts are drawn: their pieces are numbered from `first`."""
+
+    first: int = 0
+    heat: float = 1.0
+    is_hinted: bool = False
+
+
+_PLAIN: Final = _Manner()
+_HOTTER: Final = _Manner(25_000, heat=RETRY_TEMPERATURE)
+_HINTED: Final = _Manner(50_000, is_hinted=True)
 _PPO = Loss()
 _CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
-
-
-async def _always() -> None:
-    """Every step may be made."""
 
 
 def _never_broken(rule: SkillName) -> float:
@@ -153,7 +156,7 @@ class TrainingRun:
     )
     varied: Sequence[TrainingTurn] = ()
     broken_share: Callable[[SkillName], float] = _never_broken
-    may_step: Callable[[], Awaitable[None]] = _always
+    may_step: Callable[[], Awaitable[None]] = sleep_0
     server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
@@ -171,6 +174,7 @@ class TrainingRun:
         self._wanted: dict[str, BestAnswer] = {}
         self._urgency: dict[str, float] = {}
         self._done = 0
+        """Pieces of the next step that are accumulated already."""
         self._records: list[StepRecord] = []
         self._rehearsed: list[Rehearsed] = []
         self._checkpoints = RunCheckpoints(
@@ -307,10 +311,14 @@ class TrainingRun:
 
     async def _step_data(self, step: int) -> _StepData:
         """Draw and score the answers of a step, and look for better ones."""
-        groups = [
-            await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())
-        ]
-        whole = [one for piece in groups for one in piece]
+        chosen = choose_prompts(
+            self._pool,
+            self._records,
+            self.recipe.prompts_per_step,
+            self.plan.seed,
+            self._urgency,
+        )
+        whole = await self._groups(step, self._turns_of(chosen), _PLAIN)
         scored = [one.drawn for one in whole]
         rewarded = group_advantages(
             [one if one.recorded and teaches(one) else one.drawn for one in whole]
@@ -423,49 +431,60 @@ class TrainingRun:
             None,
         )
 
-    async def _drawn(
-        self,
-        step: int,
-        number: int,
-        turns: Sequence[TrainingTurn],
-        sample: TurnSampler | None = None,
+    async def _groups(
+        self, step: int, turns: Sequence[TrainingTurn], manner: _Manner
     ) -> list[ScoredGroup]:
-        """A piece's groups: from the journal, or drawn and scored now."""
-        name = f"step-{step:05d}-piece-{number:05d}"
-        kept = await self.journal.find(name, list[ScoredGroup])
-        if kept is None or [group.turn for group in kept] != [turn.id for turn in turns]:
-            await self._may_go_on()
-            kept = await self._draw(step, number, turns, sample or self._sample)
-            await self.journal.keep(name, kept)
-        return kept
+        """Answers to the prompts of some turns, piece by piece: from the journal, or drawn and
+        scored now.
+        """
+        found: list[ScoredGroup] = []
+        for number, piece in enumerate(self._cut(turns), manner.first):
+            name = f"step-{step:05d}-piece-{number:05d}"
+            kept = await self.journal.find(name, list[ScoredGroup])
+            if kept is None or [group.turn for group in kept] != [turn.id for turn in piece]:
+                await self._may_go_on()
+                kept = await self._draw(step, number, piece, manner)
+                await self.journal.keep(name, kept)
+            found += kept
+        return found
 
     async def _draw(
-        self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler
+        self, step: int, number: int, turns: Sequence[TrainingTurn], manner: _Manner
     ) -> list[ScoredGroup]:
         recipe = self.recipe
         drawing = Drawing(
-            recipe.group_size, self._cap(turns[0]), recipe.temperature, self._seed(step, number)
+            recipe.group_size,
+            self._cap(turns[0]),
+            recipe.temperature * manner.heat,
+            self._seed(step, number),
         )
-        drawn = await sample(turns, drawing)
+        if manner is not _PLAIN:
+            turns = [replace(one, recorded=(), following=None) for one in turns]
+        if manner.is_hinted:
+            # Every other step the untrained model answers, which has not settled on any manner of
+            # answering.
+            draw = self.backend.sample_base if step % 2 else self._sample
+            drawn = await draw([turn.hinted or turn.prompt for turn in turns], drawing)
+        else:
+            drawn = await self._sample([turn.prompt for turn in turns], drawing)
         self.tally.drawn += sum(map(len, drawn))
-        is_plain = sample == self._sample
-        turns = turns if is_plain else [replace(one, recorded=(), following=None) for one in turns]
-        recorded = [turn.recorded for turn in turns]
-        drawn = [
-            await with_recorded(group, turn.prompt, some, self.backend)
-            for group, turn, some in zip(drawn, turns, recorded, strict=True)
+        answers = [
+            await with_recorded(group, turn.prompt, turn.recorded, self.backend)
+            for group, turn in zip(drawn, turns, strict=True)
         ]
         rewards = await gather_all(
-            [self._score(turn, some) for turn, some in zip(turns, drawn, strict=True)]
+            [self._score(turn, some) for turn, some in zip(turns, answers, strict=True)]
         )
         for at, turn in enumerate(turns):
             if turn.following is not None:
-                rewards[at] = await self._score_task(turn, drawn[at], rewards[at], drawing)
-            for place, one in enumerate(turn.recorded, len(drawn[at]) - len(turn.recorded)):
+                rewards[at] = await self._score_task(turn, answers[at], rewards[at], drawing)
+            for place, one in enumerate(turn.recorded, len(drawn[at])):
                 rewards[at][place] = rewards[at][place] if one.reward is None else one.reward
         return [
-            ScoredGroup(turn.id, turn.prompt, tuple(some), tuple(worth), turn.key, len(extra))
-            for turn, some, worth, extra in zip(turns, drawn, rewards, recorded, strict=True)
+            ScoredGroup(
+                turn.id, turn.prompt, tuple(some), tuple(worth), turn.key, len(turn.recorded)
+            )
+            for turn, some, worth in zip(turns, answers, rewards, strict=True)
         ]
 
     async def _score(self, turn: TrainingTurn, answers: Sequence[Rollout]) -> list[float | None]:
@@ -484,16 +503,13 @@ class TrainingRun:
             await self._may_go_on()
             seed = random.Random(f"{drawing.seed}/{turn.id}/{following.id}").getrandbits(61)
             asked = replace(drawing, count=count, max_tokens=self._cap(following), seed=seed)
-            (group,) = await self._present([following.prompt], asked)
+            (group,) = await self._sample([following.prompt], asked)
             self.tally.drawn += count
             return group
 
         return await rewards_of_tasks(turn, answers, own, draw, self._score)
 
-    async def _sample(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
-        return await self._present([turn.prompt for turn in turns], drawing)
-
-    async def _present(
+    async def _sample(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing
     ) -> list[list[Rollout]]:
         """Rollouts of the weights as they are."""
@@ -501,43 +517,25 @@ class TrainingRun:
         self.tally.notice = self._sampler.notice
         return drawn
 
-    async def _sample_hotter(
-        self, turns: Sequence[TrainingTurn], drawing: Drawing
-    ) -> list[list[Rollout]]:
-        return await self._sample(
-            turns, replace(drawing, temperature=drawing.temperature * RETRY_TEMPERATURE)
-        )
-
     async def _imitated(
         self, step: int, scored: Sequence[ScoredGroup]
     ) -> tuple[tuple[Datum, ...], int, int]:
         """Better answers to prompts whose answers all earn the same and too little: those given
-        with a hint. In every other step the untrained model gives them, which has not settled on
-        any manner of answering. Beside them, how many prompts were tried and how many of these had
-        a better answer."""
+        with a hint. Beside them, how many prompts were tried and how many of these had a better
+        answer."""
         if not (self._can_imitate and may_help(self._records)):
             return (), 0, 0
         shown = {
             one.key for one in self._demonstrations if demonstration_share(self._records, one.key)
         }
-        able = [
+        groups = [
             group
             for group in scored
-            if self._turns[group.turn].hinted is not None and group.key not in shown
+            if self._turns[group.turn].hinted is not None
+            and group.key not in shown
+            and is_flat(group)
         ]
-        groups = [group for group in able if is_flat(group)]
-        turns = [self._turns[group.turn] for group in groups]
-        draw = self.backend.sample_base if step % 2 else self._present
-
-        async def sample(some: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
-            return await draw([turn.hinted or turn.prompt for turn in some], drawing)
-
-        with_hint: dict[str, ScoredGroup] = {}
-        for number, piece in enumerate(self._cut(turns), _FIRST_HINTED_PIECE):
-            with_hint |= {
-                group.turn: group for group in await self._drawn(step, number, piece, sample)
-            }
-        data = distil(groups, [with_hint[group.turn] for group in groups])
+        data = distil(groups, await self._again(step, groups, _HINTED))
         return data, len(groups), len({one.turn for one in data})
 
     async def _explored(
@@ -549,28 +547,21 @@ class TrainingRun:
         if not self._can_imitate:
             return (), []
         share = 4 if 4 * teaching >= len(scored) else 2
-        groups = [group for group in scored if is_settled(group)][
-            : max(1, self.recipe.prompts_per_step // share)
-        ]
-        turns, found = [self._turns[group.turn] for group in groups], dict[str, ScoredGroup]()
-        for number, piece in enumerate(self._cut(turns), _FIRST_EXPLORED_PIECE):
-            drawn = await self._drawn(step, number, piece, self._sample_hotter)
-            found |= {group.turn: group for group in drawn}
-        explored = [found[group.turn] for group in groups]
+        settled = [group for group in scored if is_settled(group)]
+        groups = settled[: max(1, self.recipe.prompts_per_step // share)]
+        explored = await self._again(step, groups, _HOTTER)
         return distil(groups, explored, weight=MAX_ADVANTAGE), explored
 
-    def _pieces(self) -> list[list[TrainingTurn]]:
-        """The prompts of the next step, cut; those of a piece may have answers of the same
-        length.
-        """
-        chosen = choose_prompts(
-            self._pool,
-            self._records,
-            self.recipe.prompts_per_step,
-            self.plan.seed,
-            self._urgency,
-        )
-        return self._cut([self._turns[TurnId(prompt.turn)] for prompt in chosen])
+    async def _again(
+        self, step: int, groups: Sequence[ScoredGroup], manner: _Manner
+    ) -> list[ScoredGroup]:
+        """Other answers to the prompts of some groups, in their order."""
+        drawn = await self._groups(step, [self._turns[one.turn] for one in groups], manner)
+        found = {group.turn: group for group in drawn}
+        return [found[group.turn] for group in groups]
+
+    def _turns_of(self, prompts: Sequence[TrainingPrompt]) -> list[TrainingTurn]:
+        return [self._turns[TurnId(prompt.turn)] for prompt in prompts]
 
     def _cut(
         self, turns: Sequence[TrainingTurn], size: int | None = None
@@ -592,7 +583,7 @@ class TrainingRun:
         """Right answers that are known: from the journal, or looked for now."""
         if not self._can_imitate:
             return []
-        pool = [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
+        pool = self._turns_of(self._pool)
         return await self.journal.once(
             "demonstrations", list[Demonstration], lambda: self.find_demonstrations(pool)
         )
@@ -606,7 +597,7 @@ class TrainingRun:
             return []
 
         def read() -> list[BestAnswer]:
-            turns = [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
+            turns = self._turns_of(self._pool)
             wanted = [(turn.id, self.rewards.reference(turn.step)) for turn in turns]
             return [
                 BestAnswer(turn, [*tokeniser.encode(text), tokeniser.end], 1.0)
@@ -614,10 +605,7 @@ class TrainingRun:
                 if text is not None
             ]
 
-        async def make() -> list[BestAnswer]:
-            return await run_sync(read)
-
-        return await self.journal.once("wanted", list[BestAnswer], make)
+        return await self.journal.once("wanted", list[BestAnswer], partial(run_sync, read))
 
     async def _urgent_keys(self) -> dict[str, float]:
         """How often the rules of each key are broken, for keys with rules that are."""
@@ -681,17 +669,12 @@ class TrainingRun:
         size = (
             len(self._validation) if self.backend.abilities.yields else self.recipe.prompts_a_piece
         )
-        for piece in self._cut(
-            [self._turns[TurnId(prompt.turn)] for prompt in self._validation], size
-        ):
+        for piece in self._cut(self._turns_of(self._validation), size):
             drawn = await self._checkpoints.greedy(
                 [turn.prompt for turn in piece], self._cap(piece[0]), draw
             )
             scored = await gather_all(
-                [
-                    self.rewards.score(turn.step, [one])
-                    for turn, one in zip(piece, drawn, strict=True)
-                ]
+                [self._score(turn, [one]) for turn, one in zip(piece, drawn, strict=True)]
             )
             rewards += [reward for (reward,) in scored]
         known = [reward for reward in rewards if reward is not None]
