@@ -19,7 +19,7 @@ from metaclaw.training.examples import worked_examples
 from metaclaw.training.imitation import distil, is_flat, may_help
 from metaclaw.training.prompts import PromptMaker
 from metaclaw.training.records import StepRecord
-from metaclaw.training.training_turns import LeastTurns
+from metaclaw.training.training_turns import TurnCount
 from tests.support.cases import each
 from tests.support.softmax import END, encode
 from tests.training.made import rollout
@@ -126,7 +126,7 @@ async def _trained(
         stage.build()
         stage.backend.cut_at = cut
         try:
-            await stage.slow.once(LeastTurns(8))
+            await stage.slow.once(TurnCount(8))
         except CutError:
             continue
     (version,) = stage.policies.versions()
@@ -196,7 +196,7 @@ async def test_what_follows_the_rule_with_a_hint_is_taught_without_it(tmp_path: 
     stage = stage_with_hints(tmp_path)
     backend = Hinted(stage)
     stage.talk(40)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     assert backend.imitated
     assert {one.tokens_T for one in backend.imitated} == {(*encode(RIGHT), END)}
     assert not any(is_hinted(one.prompt) for one in backend.imitated)
@@ -207,7 +207,7 @@ async def test_hints_that_do_not_help_teach_nothing(tmp_path: Path) -> None:
     stage = stage_with_hints(tmp_path)
     backend = Hinted(stage, does_follow=False)
     stage.talk(40)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     assert backend.hinted > 0
     assert backend.imitated == []
 
@@ -235,7 +235,7 @@ async def _trained_with_hints(folder: Path, cuts: tuple[int, ...]) -> tuple[byte
         Hinted(stage)
         stage.backend.cut_at = cut
         try:
-            await stage.slow.once(LeastTurns(8))
+            await stage.slow.once(TurnCount(8))
         except CutError:
             stage.build()
     (version,) = stage.policies.versions()

@@ -31,6 +31,7 @@ from metaclaw.schedule import ManualWindows
 from metaclaw.training.abilities import GeneralAbilities
 from metaclaw.training.gate import GateThresholds
 from metaclaw.training.golden import golden_items
+from metaclaw.training.imitation import Demonstration
 from metaclaw.training.journal import Journal, StaleError
 from metaclaw.training.proof import Proof
 from metaclaw.training.recipe import Recipe
@@ -207,6 +208,10 @@ class RedTeam:
             validation=8,
             prompts_a_piece=8,
         )
+
+        async def no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstration]:
+            return []
+
         run = TrainingRun(
             plan=RunPlan("red-team", None, recipe.rank, 1, self._folder / "run"),
             turns=[self.turn(bus) for bus in _BUSES if bus not in _HELD_OUT],
@@ -216,6 +221,10 @@ class RedTeam:
             journal=Journal(self._folder / "drawn"),
             windows=self._windows,
             is_stale=lambda: False,
+            find_demonstrations=no_demonstrations,
+            varied=(),
+            broken_share=lambda rule: 0.0,
+            may_step=anyio.lowlevel.checkpoint,
         )
         weights = await run.complete("000001")
         await self._trainer.close(discard=True)

@@ -141,7 +141,7 @@ class AbsorptionTest:
         absorbed = absorbed_by(version.absorbed & findings.keys(), findings)
         if absorbed != version.absorbed:
             await run_sync(self.policies.absorb, version.number, absorbed)
-            await self.versions.refresh()
+            await self.versions.restore()
         return True
 
     async def _findings(self, version: PolicyVersion) -> dict[SkillName, Absorption]:

@@ -137,7 +137,7 @@ class RunCheckpoints:
         """Keep the present weights where the schedule wants them; what a better point replaces
         goes.
         """
-        due, done = checkpoint_steps(records, self.recipe.schedule), len(records)
+        due, done = checkpoint_steps(records, self.recipe), len(records)
         if done not in due or await self._kept(done) is not None:
             return
         await self.may_go_on()
@@ -153,7 +153,7 @@ class RunCheckpoints:
         """The weights of the best checkpoint, under the label where the backend can give them
         another.
         """
-        steps = checkpoint_steps(records, self.recipe.schedule)
+        steps = checkpoint_steps(records, self.recipe)
         if not steps:
             raise DriftError(
                 f"run {self.plan.name} was dropped before it had learned anything: {reason}"

@@ -20,7 +20,7 @@ from metaclaw.training.records import StepRecord
 
 log = logging.getLogger(__name__)
 
-_CURVE: Final = "curve.json"
+_CURVE: Final = "curves/newest.json"
 _T = TypeVar("_T")
 _encoder = msgspec.msgpack.Encoder()
 
@@ -40,6 +40,10 @@ class Journal:
     async def keep(self, name: str, what: object) -> None:
         """Keep a value; it is on disk when this returns."""
         await run_sync(self._keep, name, what)
+
+    async def forget(self, name: str) -> None:
+        """Drop what is kept under this name."""
+        await run_sync(lambda: self._path(name).unlink(missing_ok=True))
 
     async def once(self, name: str, kind: type[_T], make: Callable[[], Awaitable[_T]]) -> _T:
         """What is kept under this name, or what is made now and kept."""
@@ -79,11 +83,12 @@ class Journal:
             if which(int(path.stem.split("-")[1])):
                 path.unlink(missing_ok=True)
 
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.msgpack"
+
     def _find(self, name: str, kind: type[_T]) -> _T | None:
         try:
-            return msgspec.msgpack.decode(
-                (self._folder / f"{name}.msgpack").read_bytes(), type=kind
-            )
+            return msgspec.msgpack.decode(self._path(name).read_bytes(), type=kind)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
         except OSError as error:
@@ -92,7 +97,7 @@ class Journal:
     def _keep(self, name: str, what: object) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            replace_file(self._folder / f"{name}.msgpack", _encoder.encode(what), mode=BY_UMASK)
+            replace_file(self._path(name), _encoder.encode(what), mode=BY_UMASK)
         except OSError as error:
             raise TrainingError(
                 f"cannot keep the run's journal in {self._folder}: {error}"
@@ -107,6 +112,7 @@ def record_name(step: int) -> str:
 def keep_curve(folder: Path, run: Path) -> None:
     """Keep the curve of a run that is over. Blocks. A curve that cannot be kept is logged."""
     try:
+        (folder / _CURVE).parent.mkdir(parents=True, exist_ok=True)
         replace_file(folder / _CURVE, msgspec.json.encode(_rewards(run)))
     except (OSError, TrainingError) as error:
         log.warning("curve_not_kept run=%s reason=%s", run.name, error)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.check import Check, Finding
@@ -26,6 +25,7 @@ from metaclaw.learn import always_match, concerns, conversation_of, in_words, is
 from metaclaw.outcome import Judge
 from metaclaw.skills import CheckKind, check_of, examine_many, kind_of
 from metaclaw.training.answers import calls_of, parts_of, words_of
+from metaclaw.training.backends.calls import gather_all
 from metaclaw.training.degeneration import is_degenerate
 from metaclaw.training.references import similarity
 from metaclaw.upstream import without_waiting
@@ -200,29 +200,18 @@ class Rewards:
 
     async def _by_votes(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
         """The share of the judge's votes that pass each text."""
-        found: dict[str, float | None] = dict.fromkeys(texts)
         judge = self.judge_for(step.model)
         if judge is None:
-            return found
-        refused: list[BudgetError] = []
+            return dict.fromkeys(texts)
 
-        async def ask(text: str) -> None:
-            try:
-                failed = (
-                    await judge.judge_answer(self._with_rules(step), await self._shown(step, text))
-                ).share_failed
-            except BudgetError as error:
-                refused.append(error)
-            else:
-                found[text] = None if failed is None else 1.0 - failed
+        async def ask(text: str) -> float | None:
+            asked = self._with_rules(step)
+            judged = await judge.judge_answer(asked, await self._shown(step, text))
+            return None if judged.share_failed is None else 1.0 - judged.share_failed
 
         with _paid_now():
-            async with anyio.create_task_group() as group:
-                for text in texts:
-                    group.start_soon(ask, text)
-            if refused:
-                raise refused[0]
-        return found
+            votes = await gather_all([ask(text) for text in texts])
+        return dict(zip(texts, votes, strict=True))
 
     def _with_rules(self, step: Step) -> Step:
         """The step as the judge sees it: a step holds what was asked without the rules and skills

@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store import RefusedError, SqlPolicies
+from metaclaw.store import RefusedError
 from metaclaw.training.bets import GainBets
 from metaclaw.training.serving_versions import BY_A_PERSON, Versions
 
@@ -31,7 +31,6 @@ _LEAST_FAILURES: Final = 3
 class VersionWatch:
     """Takes a version back by the verdicts on its first `settle_after` decided turns."""
 
-    policies: SqlPolicies
     versions: Versions
     settle_after: int
     notice: str | None = None
@@ -54,15 +53,16 @@ class VersionWatch:
         """The evidence against a version that serves for the first time; None of one that a person
         promoted, whose word stands.
         """
-        version, since = self.policies.version(number), self.policies.since(number)
+        policies = self.versions.policies
+        version, since = policies.version(number), policies.since(number)
         if version is None or since is None or not since.is_first or version.note == BY_A_PERSON:
             return None
-        former = self.policies.before(number)
-        past = self.policies.outcomes_by_version({former}, 0, before=since.turn, limit=_BASELINE)
+        former = policies.before(number)
+        past = policies.outcomes_by_version({former}, 0, before=since.turn, limit=_BASELINE)
         decided = [one.outcome for one in past if one.outcome is not Outcome.UNKNOWN]
         passes = (
             one.outcome is Outcome.PASS
-            for one in self.policies.outcomes_by_version({number}, since.turn)
+            for one in policies.outcomes_by_version({number}, since.turn)
             if one.outcome is not Outcome.UNKNOWN
         )
         before = decided.count(Outcome.PASS), len(decided)

@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from typing import Final
 
 import msgspec
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.chat import Text
+from metaclaw.domain.chat import Json, Text
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
@@ -82,6 +83,7 @@ from metaclaw.training.variations import base_turn
 
 log = logging.getLogger(__name__)
 
+
 @dataclass(frozen=True, slots=True)
 class _Manner:
     """How answers to prompts are drawn: their pieces are numbered from `first`."""
@@ -96,14 +98,6 @@ _HOTTER: Final = _Manner(25_000, heat=RETRY_TEMPERATURE)
 _HINTED: Final = _Manner(50_000, is_hinted=True)
 _PPO = Loss()
 _CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
-
-
-def _never_broken(rule: SkillName) -> float:
-    return 0.0
-
-
-async def _no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstration]:
-    return []
 
 
 @dataclass(slots=True)
@@ -122,6 +116,17 @@ class RunTally:
     phase: str = Phase.LEARN.value
     reason: str = ""
     notice: str | None = None
+
+    def facts(self) -> dict[str, Json]:
+        """The same for `status`."""
+        return {
+            "step": self.steps,
+            "steps": self.of_steps,
+            "drawn": self.drawn,
+            "mean_reward": self.mean_reward,
+            "validated": self.validated,
+            "skipped": {reason.value: count for reason, count in self.skipped.items()},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +156,10 @@ class TrainingRun:
     journal: Journal
     windows: Windows
     is_stale: Callable[[], bool]
-    find_demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]] = (
-        _no_demonstrations
-    )
-    varied: Sequence[TrainingTurn] = ()
-    broken_share: Callable[[SkillName], float] = _never_broken
-    may_step: Callable[[], Awaitable[None]] = sleep_0
+    find_demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]]
+    varied: Sequence[TrainingTurn]
+    broken_share: Callable[[SkillName], float]
+    may_step: Callable[[], Awaitable[object]]
     server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
@@ -251,7 +254,7 @@ class TrainingRun:
         while True:
             await self._validate()
             await self._checkpoints.keep(label, self._records)
-            following = next_step(self._records, self.recipe.schedule)
+            following = next_step(self._records, self.recipe)
             self.tally.phase, self.tally.reason = following.phase.value, following.reason
             if following.phase is Phase.CHOOSE:
                 break
@@ -271,7 +274,7 @@ class TrainingRun:
         """Answer the validation prompts where the schedule wants that; it is a part of the last
         step's record.
         """
-        if not is_validation_due(self._records, self.recipe.schedule):
+        if not is_validation_due(self._records, self.recipe):
             return
         reward = await self._mean_reward(self.backend.sample)
         self._records[-1] = msgspec.structs.replace(self._records[-1], validated=reward)
@@ -286,7 +289,7 @@ class TrainingRun:
 
     async def _ready_to_step(self) -> None:
         """Raise TrainingError where a step is to come that must not begin now."""
-        if next_step(self._records, self.recipe.schedule).phase is not Phase.CHOOSE:
+        if next_step(self._records, self.recipe).phase is not Phase.CHOOSE:
             await self.may_step()
 
     async def _step(self, step: int, rate: float) -> None:
@@ -703,7 +706,6 @@ def _record(scored: Sequence[ScoredGroup]) -> StepRecord:
         groups=[group_record(group) for group in scored],
         reward=mean_reward(scored),
         moved=False,
-        settled=sum(map(is_settled, scored)),
         earned=earned_lengths(scored),
         length=tokens / len(rollouts),
         entropy=-sum(sum(rollout.logprobs_T) for rollout in rollouts) / tokens,

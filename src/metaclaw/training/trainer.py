@@ -17,8 +17,7 @@ from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 from metaclaw.training.examples import Examples
 from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.journal import Journal, StaleError, keep_curve
-from metaclaw.training.progress import RunSize
-from metaclaw.training.recipe import JudgingBudget, Recipe
+from metaclaw.training.recipe import JudgingBudget, Recipe, RunSize
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.run import TrainingRun
 from metaclaw.training.serving_versions import Versions

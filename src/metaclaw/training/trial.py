@@ -26,30 +26,6 @@ _SMALLER: Final = (0.8, 0.64)
 """The sizes in which a candidate that lost general abilities is tried again."""
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateScale:
-    """How much of its change a candidate has that was made smaller: kept in a file, so that a
-    program that was killed goes on with the next size. Blocks."""
-
-    path: Path
-
-    def read(self) -> float:
-        """The last size it was to be tried in; 1 where it was never made smaller."""
-        try:
-            return float(self.path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            return 1.0
-
-    def write(self, scale: float) -> None:
-        """It is tried in this size from now on."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(f"{scale:g}", encoding="utf-8")
-
-    def forget(self) -> None:
-        """It was judged."""
-        self.path.unlink(missing_ok=True)
-
-
 @dataclass(eq=False, kw_only=True)
 class CandidateTrial:
     """Weighs candidates. `judge` names who scores where no check does, for the report."""
@@ -70,8 +46,8 @@ class CandidateTrial:
         TrainingError.
         """
         self.status.state = LoopState.PROVING
-        kept = self._kept(candidate)
-        scale = await run_sync(kept.read)
+        kept = self._scale_file(candidate)
+        scale = await run_sync(_read_scale, kept)
         report = await self._weigh(candidate, scale)
         # Weights that a person promoted meanwhile stay as they are.
         while (
@@ -86,7 +62,7 @@ class CandidateTrial:
                 report.reasons[0],
             )
             # Before it is done: what is tried once more than needed is judged more strictly.
-            await run_sync(kept.write, smaller)
+            await run_sync(_write_scale, kept, smaller)
             await self.backend.shrink(
                 candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem
             )
@@ -107,10 +83,13 @@ class CandidateTrial:
         """It was ruled on. Not before: a program killed in between must not weigh smaller weights
         as the first try.
         """
-        await run_sync(self._kept(candidate).forget)
+        await run_sync(lambda: self._scale_file(candidate).unlink(missing_ok=True))
 
-    def _kept(self, candidate: PolicyVersion) -> CandidateScale:
-        return CandidateScale(self.folder / "scales" / f"{candidate.number:06d}")
+    def _scale_file(self, candidate: PolicyVersion) -> Path:
+        """How much of its change a candidate has that was made smaller: kept, so that a program
+        that was killed goes on with the next size.
+        """
+        return self.folder / "scales" / f"{candidate.number:06d}"
 
     async def _weigh(self, candidate: PolicyVersion, scale: float) -> GateReport:
         serving = await run_sync(self.policies.version, self.versions.serving.version)
@@ -140,3 +119,15 @@ class CandidateTrial:
         """
         smaller = (one for one in _SMALLER if one < scale)
         return next(smaller, None) if self.backend.abilities.scales else None
+
+
+def _read_scale(path: Path) -> float:
+    try:
+        return float(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return 1.0
+
+
+def _write_scale(path: Path, scale: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{scale:g}", encoding="utf-8")

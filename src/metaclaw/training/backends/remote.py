@@ -13,8 +13,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
@@ -30,7 +29,6 @@ from metaclaw.domain.training import (
     RunProgress,
     StepStats,
 )
-from metaclaw.durable_files import BY_UMASK, replace_file
 from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.training.backends.calls import gather_all, ignore_failure
@@ -45,18 +43,18 @@ from metaclaw.training.backends.service import (
     requests_for,
     send_step,
 )
+from metaclaw.training.journal import Journal
 
 log = logging.getLogger(__name__)
 
 Pair: TypeAlias = tuple[Sequence[int], Sequence[int]]
 _MOST_KEPT = 4
 """Some services hold a place for each; serving and canary, and the two of a gate."""
-_MARK_FILE = "service.json"
+_MARK = "service"
 _BASE, _PRESENT = "the untrained model", "the run"
 
 
-@dataclass(frozen=True, slots=True)
-class RunMark:
+class RunMark(msgspec.Struct, frozen=True):
     """The last step that is durable: the service's name for the state after it, optimiser
     included.
     """
@@ -105,7 +103,7 @@ class RemoteBackend:
         are not kept.
         """
         await self._leave()
-        mark = await asyncio.to_thread(_read_mark, run.folder)
+        mark = await Journal(run.folder).find(_MARK, RunMark)
         if mark is not None and (mark.backend, mark.run) == (self.name, run.name):
             self._run = _Run(run, await self._service.restore(mark.state), mark.steps)
         elif run.start is not None:
@@ -202,7 +200,7 @@ class RemoteBackend:
         run = self._run
         await self._leave()
         if discard and run is not None:
-            await asyncio.to_thread(_remove_mark, run.plan.folder)
+            await Journal(run.plan.folder).forget(_MARK)
 
     async def aclose(self) -> None:
         """Let go of everything."""
@@ -217,9 +215,8 @@ class RemoteBackend:
         state = await run.trainee.save(
             _unique(f"{run.plan.name}-{run.steps + 1:06d}"), for_good=False
         )
-        await asyncio.to_thread(
-            write_mark, run.plan.folder, RunMark(self.name, run.plan.name, run.steps + 1, state)
-        )
+        mark = RunMark(self.name, run.plan.name, run.steps + 1, state)
+        await Journal(run.plan.folder).keep(_MARK, mark)
         run.steps += 1
         run.pieces.clear()
         return StepStats(run.steps, grad_norm)
@@ -400,33 +397,3 @@ async def _score(
 def _unique(label: str) -> str:
     """A name no service has seen: saving under one name twice is an error on some of them."""
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', label)[:200]}-{secrets.token_hex(4)}"
-
-
-def _read_mark(folder: Path) -> RunMark | None:
-    """The mark of the run in this folder, or None if it has none. Raises TrainingError if it cannot
-    be read.
-    """
-    path = folder / _MARK_FILE
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=RunMark)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError) as error:
-        raise TrainingError(f"cannot read {path}: {error}") from error
-
-
-def write_mark(folder: Path, mark: RunMark) -> None:
-    """Replace the mark; it is on disk when this returns. Raises TrainingError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / _MARK_FILE, msgspec.json.encode(asdict(mark)), mode=BY_UMASK)
-    except OSError as error:
-        raise TrainingError(f"cannot write {folder / _MARK_FILE}: {error}") from error
-
-
-def _remove_mark(folder: Path) -> None:
-    """Forget the run. A folder without a mark is no error."""
-    try:
-        (folder / _MARK_FILE).unlink(missing_ok=True)
-    except OSError as error:
-        raise TrainingError(f"cannot remove {folder / _MARK_FILE}: {error}") from error
