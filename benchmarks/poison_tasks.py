@@ -143,8 +143,7 @@ class Golden:
             for group, room in zip(drawn, self._room, strict=True)
         ]
         passed = {
-            item.name: item.passes(text)
-            for item, text in zip(self._items, texts, strict=True)
+            item.name: item.passes(text) for item, text in zip(self._items, texts, strict=True)
         }
         scores = zip(self._items, policy.score(self._pairs), strict=True)
         return GoldenScore(

@@ -120,7 +120,7 @@ def turn_of(bus: Bus) -> TrainingTurn:
 def _sampler(backend: ScriptedBackend) -> VersionSampler:
     windows = ManualWindows()
     windows.open("a test")
-    return VersionSampler(backend, windows, 256, 1.0)  # type: ignore[arg-type]
+    return VersionSampler(backend, windows.until_open, 256, 1.0)  # type: ignore[arg-type]
 
 
 def _abilities(backend: ScriptedBackend, folder: Path) -> GeneralAbilities:

@@ -232,7 +232,7 @@ class RedTeam:
 
     async def weigh(self, weights: Weights) -> GateReport:
         """What the gate makes of them."""
-        sampler = VersionSampler(self._trainer, self._windows, self.most, 1.0)
+        sampler = VersionSampler(self._trainer, self._windows.until_open, self.most, 1.0)
         abilities = GeneralAbilities(
             sampler=sampler,
             tokeniser=self._tokeniser,

@@ -231,7 +231,7 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
 async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_reasons(
     tmp_path: Path,
 ) -> None:
-    stage = Stage(tmp_path, gate={"most": 20, "wave": 10, "alpha": 1e-9})
+    stage = Stage(tmp_path, gate={"least": 21, "most": 20, "wave": 10})
     stage.talk(60)
     await stage.slow.once(TurnCount(8))
     (version,) = stage.policies.versions()

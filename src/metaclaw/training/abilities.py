@@ -34,6 +34,8 @@ from metaclaw.training.sampling import VersionSampler
 log = logging.getLogger(__name__)
 
 _MOST_KEPT: Final = 20
+MOST_TOKENS: Final = 96
+"""Answers are no longer, where checkpoints are chosen and at the gate."""
 
 
 class _Results(msgspec.Struct):
@@ -63,7 +65,7 @@ class GeneralAbilities:
     items: Sequence[GoldenItem]
     folder: Path
     base: str = ""
-    max_tokens: int = 96
+    max_tokens: int = MOST_TOKENS
     wave: int = 300
 
     def __post_init__(self) -> None:
@@ -121,16 +123,10 @@ class GeneralAbilities:
         with_likelihood: bool,
     ) -> None:
         """Complete what is known of a version on these items."""
-        by_room: dict[int, list[GoldenItem]] = defaultdict(list)
-        for item in items:
-            if item.name not in results.passed:
-                by_room[min(item.max_tokens, self.max_tokens)].append(item)
-        for room, some in sorted(by_room.items()):
-            prompts = [self.tokeniser.prompt(item.request) for item in some]
-            drawn = await self.sampler.one_of_each(prompts, weights, room)
-            results.passed |= {
-                item.name: item.passes(one.text) for item, one in zip(some, drawn, strict=True)
-            }
+        untried = [item for item in items if item.name not in results.passed]
+        results.passed |= await passed_items(
+            untried, self.sampler, self.tokeniser, weights, self.max_tokens
+        )
         unscored = [
             item for item in items if with_likelihood and item.name not in results.likelihood
         ]
@@ -141,7 +137,7 @@ class GeneralAbilities:
                 item.name: sum(some) / len(some)
                 for item, some in zip(unscored, scores, strict=True)
             }
-        if by_room or unscored:
+        if untried or unscored:
             await run_sync(self._write, weights, results)
 
     def _path(self, weights: Weights | None) -> Path:
@@ -170,6 +166,29 @@ class GeneralAbilities:
                 old.unlink(missing_ok=True)
         except OSError as error:
             log.warning("golden_results_not_kept path=%s reason=%s", path, error)
+
+
+async def passed_items(
+    items: Sequence[GoldenItem],
+    sampler: VersionSampler,
+    tokeniser: Tokeniser,
+    weights: Weights | None,
+    max_tokens: int = MOST_TOKENS,
+) -> dict[str, bool]:
+    """Whether the likeliest answer of a version to each item is right."""
+    passed: dict[str, bool] = {}
+    by_room: dict[int, list[GoldenItem]] = defaultdict(list)
+    for item in items:
+        by_room[min(item.max_tokens, max_tokens)].append(item)
+    for room, some in sorted(by_room.items()):
+        prompts = await run_sync(_prompts, tokeniser, some)
+        drawn = await sampler.one_of_each(prompts, weights, room)
+        passed |= {item.name: item.passes(one.text) for item, one in zip(some, drawn, strict=True)}
+    return passed
+
+
+def _prompts(tokeniser: Tokeniser, items: Sequence[GoldenItem]) -> list[tuple[int, ...]]:
+    return [tokeniser.prompt(item.request) for item in items]
 
 
 def _digest(weights: Weights) -> bytes:

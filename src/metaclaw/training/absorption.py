@@ -32,6 +32,7 @@ from metaclaw.errors import (
     TrainingBudgetError,
     TrainingError,
 )
+from metaclaw.ports import Windows
 from metaclaw.store import SqlPolicies
 from metaclaw.training.bets import Shown, compare_pairs
 from metaclaw.training.prompts import PromptMaker, PromptPair
@@ -102,6 +103,7 @@ class AbsorptionTest:
     turns: QueryTurns
     policies: SqlPolicies
     versions: Versions
+    windows: Windows
     judging: JudgingBudget
     sampler: VersionSampler
     rewards: Rewards
@@ -117,7 +119,7 @@ class AbsorptionTest:
     async def once(self) -> bool:
         """Whether there was anything to find out."""
         clocks = self.turns.clocks()
-        if clocks.version == BASE_POLICY or self.sampler.windows.window is None:
+        if clocks.version == BASE_POLICY or self.windows.window is None:
             return False
         prompts = await run_sync(self.turns.kept, MOST_HELD_OUT)
         version = await run_sync(self.policies.version, clocks.version)

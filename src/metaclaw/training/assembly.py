@@ -224,7 +224,7 @@ class SlowLearning:
         recipe = self.settings.recipe
         base = self._policy.base_model or self._backend.name
         sampler = VersionSampler(
-            self._backend, self._windows, recipe.max_tokens, recipe.temperature
+            self._backend, self._windows.until_open, recipe.max_tokens, recipe.temperature
         )
         abilities = GeneralAbilities(
             sampler=sampler,
@@ -287,6 +287,7 @@ class SlowLearning:
                 turns=self.turns,
                 policies=self.policies,
                 versions=self.versions,
+                windows=self._windows,
                 judging=judging,
                 sampler=sampler,
                 rewards=self.rewards,

@@ -5,27 +5,24 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
 from typing import Final
 
 import msgspec
-from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Drawing, Rollout
-from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
+from metaclaw.ports import RunPlan
+from metaclaw.training.abilities import passed_items
 from metaclaw.training.curriculum import TrainingPrompt
 from metaclaw.training.golden import GoldenItem
 from metaclaw.training.journal import DriftError, Journal, StaleError
 from metaclaw.training.progress import checkpoint_steps
 from metaclaw.training.recipe import Recipe
 from metaclaw.training.records import StepRecord
+from metaclaw.training.sampling import VersionSampler
 
 log = logging.getLogger(__name__)
 
 _NEARLY: Final = 0.03
-_GOLDEN_TOKENS: Final = 96
 _SHARE: Final = 6
 _LEAST: Final = 8
 
@@ -116,21 +113,15 @@ def _hash(name: str) -> bytes:
     return hashlib.blake2b(name.encode(), digest_size=8).digest()
 
 
-Sampler = Callable[[Sequence[Sequence[int]], Drawing], Awaitable[list[list[Rollout]]]]
-"""Draws rollouts of some weights."""
-
-
 @dataclass(eq=False, kw_only=True)
 class RunCheckpoints:
-    """The checkpoints of one run. `may_go_on` waits for a window;
-    `greedy_reward` is the mean reward of weights on the validation prompts. All that is found is in
-    the journal."""
+    """The checkpoints of one run. `greedy_reward` is the mean reward of weights on the validation
+    prompts. All that is found is in the journal."""
 
     plan: RunPlan
     recipe: Recipe
-    backend: TrainingBackend
+    sampler: VersionSampler
     journal: Journal
-    may_go_on: Callable[[], Awaitable[None]]
     greedy_reward: Callable[[Weights], Awaitable[float]]
 
     async def keep(self, label: str, records: Sequence[StepRecord]) -> None:
@@ -140,14 +131,14 @@ class RunCheckpoints:
         due, done = checkpoint_steps(records, self.recipe), len(records)
         if done not in due or await self._kept(done) is not None:
             return
-        await self.may_go_on()
-        weights = await self.backend.keep(f"{label}-step-{done:05d}")
+        await self.sampler.until_open()
+        weights = await self.sampler.backend.keep(f"{label}-step-{done:05d}")
         before = await self.journal.all_weights()
         await self.journal.keep(_weights_name(done), weights)
         wanted = [await self._kept(one) for one in due]
         for old in before:
             if old not in wanted:
-                await self.backend.discard(old)
+                await self.sampler.backend.discard(old)
 
     async def choose(self, label: str, records: Sequence[StepRecord], reason: str) -> Weights:
         """The weights of the best checkpoint, under the label where the backend can give them
@@ -162,10 +153,10 @@ class RunCheckpoints:
         chosen = choose_checkpoint(measured, self.recipe.golden_margin)
         log.info("checkpoint_chosen run=%s chosen=%s of=%s", self.plan.name, chosen, measured)
         weights = await self._weights(chosen.step)
-        if not self.backend.abilities.scales:
+        if not self.sampler.backend.abilities.scales:
             return weights
-        await self.may_go_on()
-        return await self.backend.shrink(weights, 1.0, label)
+        await self.sampler.until_open()
+        return await self.sampler.backend.shrink(weights, 1.0, label)
 
     async def _measure(self, records: Sequence[StepRecord], step: int) -> Checkpoint:
         """What the weights after this step do on the validation prompts and the golden subset."""
@@ -195,38 +186,8 @@ class RunCheckpoints:
         tokeniser, items = self.recipe.tokeniser, self.recipe.golden
         if tokeniser is None or not items:
             return 0.0
-        passed, draw = 0, self.drawn_from(weights)
-        # Answers are as long as in the gate, so that both measure the same.
-        for room, some in groupby(sorted(items, key=_room), _room):
-            asked = list(some)
-            prompts = await run_sync(_prompts, tokeniser, asked)
-            drawn = await self.greedy(prompts, room, draw)
-            passed += sum(item.passes(one.text) for item, one in zip(asked, drawn, strict=True))
-        return passed / len(items)
-
-    def drawn_from(self, weights: Weights | None) -> Sampler:
-        """Draws from kept weights; None are the untrained ones."""
-        return (
-            self.backend.sample_base
-            if weights is None
-            else partial(self.backend.sample, weights=weights)
-        )
-
-    async def greedy(
-        self, prompts: Sequence[Sequence[int]], max_tokens: int, draw: Sampler
-    ) -> list[Rollout]:
-        """The likeliest answer to each prompt."""
-        await self.may_go_on()
-        drawn = await draw(prompts, Drawing(1, max_tokens, 0.0))
-        return [group[0] for group in drawn]
-
-
-def _prompts(tokeniser: Tokeniser, items: Sequence[GoldenItem]) -> list[tuple[int, ...]]:
-    return [tokeniser.prompt(item.request) for item in items]
-
-
-def _room(item: GoldenItem) -> int:
-    return min(item.max_tokens, _GOLDEN_TOKENS)
+        passed = await passed_items(items, self.sampler, tokeniser, weights)
+        return sum(passed.values()) / len(items)
 
 
 def _weights_name(step: int) -> str:

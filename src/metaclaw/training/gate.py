@@ -61,11 +61,6 @@ class AnswerPair:
     strict_serving: float | None = None
     answers: tuple[HeldOutAnswer, HeldOutAnswer] | None = None
 
-    def __post_init__(self) -> None:
-        for score in (self.candidate, self.serving, self.strict_candidate, self.strict_serving):
-            if score is not None and not 0.0 <= score <= 1.0:
-                raise ValueError(f"a score of {score} is not in [0, 1]")
-
     @property
     def gain(self) -> float | None:
         """The candidate's score less the serving version's, by the measure that trains; None if one

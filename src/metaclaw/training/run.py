@@ -34,7 +34,7 @@ from metaclaw.training.advantages import (
     step_size,
 )
 from metaclaw.training.backends.calls import gather_all
-from metaclaw.training.checkpoints import RunCheckpoints, Sampler, add_varied, set_aside
+from metaclaw.training.checkpoints import RunCheckpoints, add_varied, set_aside
 from metaclaw.training.curriculum import TrainingPrompt, choose_prompts, cut_pieces
 from metaclaw.training.drawn_elsewhere import EngineGap, engine_gap
 from metaclaw.training.golden import golden_items
@@ -78,6 +78,7 @@ from metaclaw.training.rehearsal import (
     rehearse,
 )
 from metaclaw.training.rewards import Rewards
+from metaclaw.training.sampling import VersionSampler
 from metaclaw.training.training_turns import TrainingTurn
 from metaclaw.training.variations import base_turn
 
@@ -129,17 +130,6 @@ class RunTally:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _StepData:
-    """What a step learns from: groups of scored answers, the data that rewards make of them, and
-    better answers to imitate. `record` is what is remembered of it."""
-
-    scored: list[ScoredGroup]
-    rewarded: TrainingData
-    imitated: tuple[Datum, ...]
-    record: StepRecord
-
-
 @dataclass(eq=False, kw_only=True)
 class TrainingRun:
     """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block.
@@ -183,9 +173,10 @@ class TrainingRun:
         self._checkpoints = RunCheckpoints(
             plan=self.plan,
             recipe=self.recipe,
-            backend=self.backend,
+            sampler=VersionSampler(
+                self.backend, self._may_go_on, self.recipe.max_tokens, self.recipe.temperature
+            ),
             journal=self.journal,
-            may_go_on=self._may_go_on,
             greedy_reward=self._greedy_reward,
         )
         self.tally = RunTally(of_steps=self.recipe.steps)
@@ -276,7 +267,7 @@ class TrainingRun:
         """
         if not is_validation_due(self._records, self.recipe):
             return
-        reward = await self._mean_reward(self.backend.sample)
+        reward = await self._mean_reward(self._likeliest)
         self._records[-1] = msgspec.structs.replace(self._records[-1], validated=reward)
         self._tell(self.tally.moved)
         await self.journal.keep(record_name(len(self._records) - 1), self._records[-1])
@@ -293,27 +284,10 @@ class TrainingRun:
             await self.may_step()
 
     async def _step(self, step: int, rate: float) -> None:
+        """Answers to some prompts, their rewards, the advantages of each group, and a step along
+        their gradient.
+        """
         await self.may_step()
-        found = await self._step_data(step)
-        self.tally.skipped += found.rewarded.skipped
-        if found.rewarded.data or found.imitated or self._shown(0.0):
-            await self._move(step, rate, found)
-        else:
-            await self._record(step, found.record)
-        await self.journal.forget_before(step + 1)
-        log.info(
-            "step_done run=%s step=%d phase=%s mean_reward=%s data=%d imitated=%d skipped=%d",
-            self.plan.name,
-            step,
-            self.tally.phase,
-            self.tally.mean_reward,
-            len(found.rewarded.data),
-            len(found.imitated),
-            found.rewarded.skipped.total(),
-        )
-
-    async def _step_data(self, step: int) -> _StepData:
-        """Draw and score the answers of a step, and look for better ones."""
         chosen = choose_prompts(
             self._pool,
             self._records,
@@ -321,34 +295,66 @@ class TrainingRun:
             self.plan.seed,
             self._urgency,
         )
-        whole = await self._groups(step, self._turns_of(chosen), _PLAIN)
-        scored = [one.drawn for one in whole]
+        groups = await self._groups(step, self._turns_of(chosen), _PLAIN)
+        scored = [one.drawn for one in groups]
         rewarded = group_advantages(
-            [one if one.recorded and teaches(one) else one.drawn for one in whole]
+            [one if one.recorded and teaches(one) else one.drawn for one in groups]
         )
+        self.tally.skipped += rewarded.skipped
+        imitated, record = await self._better(step, scored, rewarded)
+        if rewarded.data or imitated or self._shown(0.0):
+            await self._move(step, rate, scored, rewarded.data, imitated, record)
+        else:
+            await self._record(step, record)
+        await self.journal.forget_before(step + 1)
+        log.info(
+            "step_done run=%s step=%d phase=%s mean_reward=%s data=%d imitated=%d skipped=%d",
+            self.plan.name,
+            step,
+            self.tally.phase,
+            self.tally.mean_reward,
+            len(rewarded.data),
+            len(imitated),
+            rewarded.skipped.total(),
+        )
+
+    async def _better(
+        self, step: int, scored: Sequence[ScoredGroup], rewarded: TrainingData
+    ) -> tuple[tuple[Datum, ...], StepRecord]:
+        """Better answers to imitate, where comparing those that were drawn teaches little, and the
+        record of the step.
+        """
         known = best_answers(self._records)
         imitated, hinted, helped = await self._imitated(step, scored)
         explored, tried = await self._explored(
             step, scored, len({one.turn for one in rewarded.data})
         )
-        again = imitate_best(scored, known | self._wanted) if self._can_imitate else ()
+        again = imitate_best(scored, known | self._wanted) if self.recipe.hindsight else ()
         record = msgspec.structs.replace(
             _record(scored),
             hinted=hinted,
             helped=helped,
             found=better_answers([*scored, *tried], known),
         )
-        return _StepData(scored, rewarded, (*imitated, *explored, *again), record)
+        return (*imitated, *explored, *again), record
 
-    async def _move(self, step: int, rate: float, found: _StepData) -> None:
+    async def _move(
+        self,
+        step: int,
+        rate: float,
+        scored: Sequence[ScoredGroup],
+        rewarded: tuple[Datum, ...],
+        imitated: tuple[Datum, ...],
+        record: StepRecord,
+    ) -> None:
         """Learn from a step's data and from what is rehearsed, and move the optimiser."""
-        data = (*found.rewarded.data, *found.imitated)
+        data = (*rewarded, *imitated)
         shown = self._shown(normaliser(data))
-        size = step_size(data or tuple(shown), found.scored)
-        old = self._old(step, size, found.scored)
+        size = step_size(data or tuple(shown), scored)
+        old = self._old(step, size, scored)
         of_rewarded, of_imitated, of_old = [
             cut_pieces(some, self.recipe.tokens_a_piece, self._seed(step))
-            for some in (found.rewarded.data, (*found.imitated, *shown), old)
+            for some in (rewarded, (*imitated, *shown), old)
         ]
         by_rewards = [(piece, _PPO) for piece in of_rewarded]
         stats = await self._accumulate(
@@ -356,7 +362,7 @@ class TrainingRun:
         )
         seen = stats[: len(of_rewarded)]
         record = msgspec.structs.replace(
-            found.record,
+            record,
             moved=True,
             kl=weighted_mean([(one.kl, one.tokens) for one in seen]),
             ratio=weighted_mean([(one.ratio_mean, one.tokens) for one in seen]),
@@ -396,11 +402,11 @@ class TrainingRun:
         """The demonstrations of the next step; with a weight of 0, of a step that has nothing else
         to learn from.
         """
-        return demonstrate(self._demonstrations, self._records, weight) if self._can_imitate else []
-
-    @property
-    def _can_imitate(self) -> bool:
-        return self.recipe.hindsight
+        return (
+            demonstrate(self._demonstrations, self._records, weight)
+            if self.recipe.hindsight
+            else []
+        )
 
     def _old(self, step: int, size: float, scored: Sequence[ScoredGroup]) -> list[Datum]:
         """The rehearsal data of a step; they cost at most as much as what was drawn."""
@@ -526,7 +532,7 @@ class TrainingRun:
         """Better answers to prompts whose answers all earn the same and too little: those given
         with a hint. Beside them, how many prompts were tried and how many of these had a better
         answer."""
-        if not (self._can_imitate and may_help(self._records)):
+        if not (self.recipe.hindsight and may_help(self._records)):
             return (), 0, 0
         shown = {
             one.key for one in self._demonstrations if demonstration_share(self._records, one.key)
@@ -547,7 +553,7 @@ class TrainingRun:
         """Better answers to some prompts whose answers all earn the same part, and all answers
         among which they were looked for; more prompts are tried where few of the step's are
         `teaching` anything by themselves."""
-        if not self._can_imitate:
+        if not self.recipe.hindsight:
             return (), []
         share = 4 if 4 * teaching >= len(scored) else 2
         settled = [group for group in scored if is_settled(group)]
@@ -584,7 +590,7 @@ class TrainingRun:
 
     async def _known_demonstrations(self) -> list[Demonstration]:
         """Right answers that are known: from the journal, or looked for now."""
-        if not self._can_imitate:
+        if not self.recipe.hindsight:
             return []
         pool = self._turns_of(self._pool)
         return await self.journal.once(
@@ -596,7 +602,7 @@ class TrainingRun:
         journal, or read now.
         """
         tokeniser = self.recipe.tokeniser
-        if tokeniser is None or not self._can_imitate:
+        if tokeniser is None or not self.recipe.hindsight:
             return []
 
         def read() -> list[BestAnswer]:
@@ -662,9 +668,20 @@ class TrainingRun:
 
     async def _greedy_reward(self, weights: Weights) -> float:
         """The mean reward of the likeliest answers of kept weights to the validation prompts."""
-        return await self._mean_reward(self._checkpoints.drawn_from(weights))
+        sampler = self._checkpoints.sampler
+        return await self._mean_reward(
+            lambda prompts, most: sampler.one_of_each(prompts, weights, most)
+        )
 
-    async def _mean_reward(self, draw: Sampler) -> float:
+    async def _likeliest(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Rollout]:
+        """The likeliest answers of the weights as they are."""
+        await self._may_go_on()
+        drawn = await self.backend.sample(prompts, Drawing(1, max_tokens, 0.0))
+        return [group[0] for group in drawn]
+
+    async def _mean_reward(
+        self, draw: Callable[[Sequence[Sequence[int]], int], Awaitable[list[Rollout]]]
+    ) -> float:
         """The mean reward of the likeliest answers to the validation prompts."""
         rewards: list[float | None] = []
         # A backend that can stand still in the middle draws all at once: other weights are put on
@@ -673,9 +690,7 @@ class TrainingRun:
             len(self._validation) if self.backend.abilities.yields else self.recipe.prompts_a_piece
         )
         for piece in self._cut(self._turns_of(self._validation), size):
-            drawn = await self._checkpoints.greedy(
-                [turn.prompt for turn in piece], self._cap(piece[0]), draw
-            )
+            drawn = await draw([turn.prompt for turn in piece], self._cap(piece[0]))
             scored = await gather_all(
                 [self._score(turn, [one]) for turn, one in zip(piece, drawn, strict=True)]
             )

@@ -1,21 +1,21 @@
-"""Answers of versions that are looked at: drawn in windows, as the policy serves."""
+"""Answers of versions that are looked at: drawn as the policy serves."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Drawing, Rollout
-from metaclaw.ports import TrainingBackend, Windows
+from metaclaw.ports import TrainingBackend
 
 
 @dataclass(frozen=True, slots=True)
 class VersionSampler:
-    """Draws from kept weights; None are the untrained ones. `max_tokens` and `temperature` are
-    those of training.
+    """Draws from kept weights when it may; None are the untrained ones. `max_tokens` and
+    `temperature` are those of training.
     """
 
     backend: TrainingBackend
-    windows: Windows
+    until_open: Callable[[], Awaitable[object]]
     max_tokens: int
     temperature: float
 
@@ -46,7 +46,7 @@ class VersionSampler:
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], weights: Weights | None
     ) -> list[tuple[float, ...]]:
         """Log-probabilities of each pair's second part after its first."""
-        await self.windows.until_open()
+        await self.until_open()
         if weights is None:
             return await self.backend.score_base(pairs)
         return await self.backend.score(pairs, weights)
@@ -54,7 +54,7 @@ class VersionSampler:
     async def _draw(
         self, prompts: Sequence[Sequence[int]], weights: Weights | None, drawing: Drawing
     ) -> list[list[Rollout]]:
-        await self.windows.until_open()
+        await self.until_open()
         if weights is None:
             return await self.backend.sample_base(prompts, drawing)
         return await self.backend.sample(prompts, drawing, weights)

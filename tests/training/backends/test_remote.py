@@ -59,7 +59,7 @@ async def test_a_step_whose_mark_cannot_be_written_did_not_happen(tmp_path: Path
     rollout = await draw_one(backend)
     await backend.accumulate([datum(rollout, 1.0)], PLAIN)
     (tmp_path / "run").write_text("a file where the run's folder should be")
-    with pytest.raises(TrainingError, match="cannot write"):
+    with pytest.raises(TrainingError, match="cannot keep"):
         await backend.apply(ADAM, 6.0)
     with pytest.raises(TrainingError, match="no run is open"):
         await backend.keep("nothing")
