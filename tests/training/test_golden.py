@@ -185,7 +185,7 @@ def test_a_score_of_nothing_or_of_no_probability_is_refused() -> None:
 
 
 def test_a_set_with_a_call_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="is not a call"):
+    with pytest.raises(ValueError, match=r"got `str` - at `\$\[0\].call`"):
         read_items(
             '[tools]\n[[items]]\nname = "a"\ncategory = "tools"\nask = "x"\ncall = "get_weather"'
         )

@@ -37,7 +37,9 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from statistics import NormalDist
-from typing import Final, TypeAlias
+from typing import Any, Final
+
+import msgspec
 
 from metaclaw.domain.chat import (
     ChatRequest,
@@ -54,7 +56,6 @@ from metaclaw.errors import TrainingError
 from metaclaw.training.advantages import spread
 from metaclaw.training.answers import parts_of, words_of, written_call
 
-_MAX_TOKENS = 64
 _MOST_NAMED = 5
 _REFUSAL = re.compile(
     r"\b(can(?:'|’)?t|cannot|can not|won(?:'|’)?t|will not|unable to|not able to|not going to|must"
@@ -66,28 +67,37 @@ _REFUSAL = re.compile(
 _Z: Final = 1.72
 """Half the width of an interval in standard errors."""
 _WEAK: Final = 0.1
-_Object: TypeAlias = dict[str, Json]
 
 
-@dataclass(frozen=True, slots=True)
-class WantedCall:
+class WantedCall(msgspec.Struct, frozen=True):
     """The one tool call that is right."""
 
     name: str
-    arguments: Mapping[str, Json]
+    arguments: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The check of an item: every condition that is set must hold."""
 
-    match: re.Pattern[str] | None = None
-    reject: re.Pattern[str] | None = None
-    whole_json: Json = None
-    keys: frozenset[str] | None = None
+    match: str | None = None
+    reject: str | None = None
+    whole_json: Any = msgspec.field(default=None, name="json")
+    keys: list[str] | None = None
     call: WantedCall | None = None
     no_call: bool = False
     refuses: bool | None = None
+
+
+class _Entry(Wanted, frozen=True, kw_only=True):
+    """An item as it is written."""
+
+    name: str
+    category: str
+    ask: str
+    system: str | None = None
+    tools: list[str] = []
+    max_tokens: int = 64
+    reference: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,44 +112,26 @@ class GoldenItem:
 
     @property
     def max_tokens(self) -> int:
-        return self.request.sampling.max_tokens or _MAX_TOKENS
+        return self.request.sampling.max_tokens or 0
 
     def passes(self, said: str) -> bool:
         """Whether an answer, as the model writes it, is right."""
-        parts = parts_of(said, [tool for tool in self.request.tools if isinstance(tool, Tool)])
-        text = words_of(parts)
+        tools = [tool for tool in self.request.tools if isinstance(tool, Tool)]
+        parts = parts_of(said, tools)
+        text, wanted = words_of(parts), self.wanted
         calls = [part for part in parts if isinstance(part, ToolCall)]
-        wanted = self.wanted
         return (
-            (wanted.match is None or wanted.match.search(text) is not None)
-            and (wanted.reject is None or wanted.reject.search(text) is None)
+            (wanted.match is None or _finds(wanted.match, text))
+            and (wanted.reject is None or not _finds(wanted.reject, text))
             and (wanted.whole_json is None or _equal(_document(text), wanted.whole_json))
             and (wanted.keys is None or _has_keys(_document(text), wanted.keys))
-            and (wanted.call is None or self._is_called(wanted.call, calls))
+            and (wanted.call is None or _is_called(wanted.call, calls, tools))
             and (not wanted.no_call or (not calls and bool(text)))
             and (
                 wanted.refuses is None
                 or (bool(text) and (_REFUSAL.search(text) is not None) == wanted.refuses)
             )
         )
-
-    def _is_called(self, wanted: WantedCall, calls: Sequence[ToolCall]) -> bool:
-        if len(calls) != 1 or calls[0].name != wanted.name:
-            return False
-        arguments = _document(calls[0].arguments)
-        tool = next(
-            tool
-            for tool in self.request.tools
-            if isinstance(tool, Tool) and tool.name == wanted.name
-        )
-        allowed = tool.parameters["properties"]
-        if (
-            not isinstance(arguments, dict)
-            or not isinstance(allowed, dict)
-            or not arguments.keys() <= allowed.keys()
-        ):
-            return False
-        return all(_equal(arguments.get(key), value) for key, value in wanted.arguments.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,38 +232,21 @@ def read_items(text: str, grids: str = "") -> tuple[GoldenItem, ...]:
         for grid in tomllib.loads(grids).get("grids", ())
         for row in grid["rows"]
     ]
-    return tuple(_item(entry, tools) for entry in (*table["items"], *rows))
+    entries = msgspec.convert([*table["items"], *rows], list[_Entry])
+    return tuple(_item(entry, tools) for entry in entries)
 
 
-def _filled(item: _Object, columns: Sequence[str]) -> _Object:
+def _filled(item: dict[str, Json], columns: Sequence[str]) -> dict[str, Json]:
     text = json.dumps(item)
     for number, column in enumerate(columns, 1):
         text = text.replace(f"<{number}>", column)
-    entry: _Object = json.loads(text)
+    entry: dict[str, Json] = json.loads(text)
     return entry | {"json": json.loads(str(entry["json"]))} if "json" in entry else entry
 
 
 def golden_version(items: Sequence[GoldenItem]) -> str:
     """A hash that changes whenever a question, a check or a reference does."""
-    digest = hashlib.sha256()
-    for item in items:
-        wanted = item.wanted
-        patterns = [
-            None if pattern is None else pattern.pattern
-            for pattern in (wanted.match, wanted.reject)
-        ]
-        calls = wanted.call, wanted.no_call, wanted.refuses
-        content = (
-            item.name,
-            item.request,
-            patterns,
-            wanted.whole_json,
-            sorted(wanted.keys or ()),
-            calls,
-            item.reference,
-        )
-        digest.update(repr(content).encode())
-    return digest.hexdigest()[:16]
+    return hashlib.sha256(repr(items).encode()).hexdigest()[:16]
 
 
 def reference_pairs(
@@ -341,41 +316,40 @@ def likelihood_points(
     return mean, deviation / math.sqrt(max(1, len(gains) - 1))
 
 
-def _item(entry: _Object, tools: Mapping[str, Tool]) -> GoldenItem:
-    offered = tuple(tools[name] for name in _texts(entry.get("tools", [])))
-    call = _call(entry["call"]) if "call" in entry else None
-    system = (Message(Role.SYSTEM, (Text(str(entry["system"])),)),) if "system" in entry else ()
-    asked = Message(Role.USER, (Text(str(entry["ask"])),))
-    most = entry.get("max_tokens", _MAX_TOKENS)
-    sampling = Sampling(
-        max_tokens=most if isinstance(most, int) else _MAX_TOKENS, temperature=0.0, seed=0
+def _item(entry: _Entry, tools: Mapping[str, Tool]) -> GoldenItem:
+    system = () if entry.system is None else (Message(Role.SYSTEM, (Text(entry.system),)),)
+    request = ChatRequest(
+        Wire.CHAT,
+        "",
+        (*system, Message(Role.USER, (Text(entry.ask),))),
+        tuple(tools[name] for name in entry.tools),
+        sampling=Sampling(max_tokens=entry.max_tokens, temperature=0.0, seed=0),
     )
-    request = ChatRequest(Wire.CHAT, "", (*system, asked), offered, sampling=sampling)
-    wanted = Wanted(
-        match=_pattern(entry.get("match")),
-        reject=_pattern(entry.get("reject")),
-        whole_json=entry.get("json"),
-        keys=frozenset(_texts(entry["keys"])) if "keys" in entry else None,
-        call=call,
-        no_call=entry.get("no_call") is True,
-        refuses=None if "refuses" not in entry else entry["refuses"] is True,
+    call = entry.call
+    reference = entry.reference if call is None else written_call(call.name, call.arguments)
+    return GoldenItem(entry.name, entry.category, request, entry, reference)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _finds(pattern: str, text: str) -> bool:
+    return _compiled(pattern).search(text) is not None
+
+
+def _is_called(wanted: WantedCall, calls: Sequence[ToolCall], tools: Sequence[Tool]) -> bool:
+    if [call.name for call in calls] != [wanted.name]:
+        return False
+    arguments = _document(calls[0].arguments)
+    (allowed,) = [tool.parameters["properties"] for tool in tools if tool.name == wanted.name]
+    return (
+        isinstance(arguments, dict)
+        and isinstance(allowed, dict)
+        and arguments.keys() <= allowed.keys()
+        and all(_equal(arguments.get(key), value) for key, value in wanted.arguments.items())
     )
-    reference = str(entry["reference"]) if call is None else written_call(call.name, call.arguments)
-    return GoldenItem(str(entry["name"]), str(entry["category"]), request, wanted, reference)
-
-
-def _call(value: Json) -> WantedCall:
-    if not isinstance(value, dict) or not isinstance(arguments := value.get("arguments"), dict):
-        raise ValueError(f"{value!r} is not a call")
-    return WantedCall(str(value["name"]), arguments)
-
-
-def _pattern(value: Json) -> re.Pattern[str] | None:
-    return None if value is None else re.compile(str(value), re.IGNORECASE)
-
-
-def _texts(value: Json) -> list[str]:
-    return list(map(str, value)) if isinstance(value, list) else []
 
 
 def _document(text: str) -> Json:
@@ -400,8 +374,8 @@ def _equal(given: Json, wanted: Json) -> bool:
     return type(given) is not bool and given == wanted
 
 
-def _has_keys(document: Json, keys: frozenset[str]) -> bool:
-    return isinstance(document, dict) and document.keys() == keys
+def _has_keys(document: Json, keys: Sequence[str]) -> bool:
+    return isinstance(document, dict) and document.keys() == set(keys)
 
 
 def _change_of_passes(items: int, broken: int, fixed: int, z: float) -> PointChange:

@@ -11,10 +11,9 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -47,6 +46,7 @@ from metaclaw.training.journal import Journal
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Pair: TypeAlias = tuple[Sequence[int], Sequence[int]]
 _MOST_KEPT = 4
 """Some services hold a place for each; serving and canary, and the two of a gate."""
@@ -119,37 +119,34 @@ class RemoteBackend:
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
     ) -> list[list[Rollout]]:
         """For each prompt `drawing.count` rollouts."""
-        async with self._trusting(await self._sampler(weights)) as sampler:
-            return await self._draw(sampler, prompts, drawing)
+        return await self._ask(
+            self._sampler(weights), lambda sampler: self._draw(sampler, prompts, drawing)
+        )
 
     async def sample_base(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing
     ) -> list[list[Rollout]]:
         """The same from the untrained model."""
-        async with self._trusting(await self._samplers.base()) as sampler:
-            return await self._draw(sampler, prompts, drawing)
+        return await self._ask(
+            self._samplers.base(), lambda sampler: self._draw(sampler, prompts, drawing)
+        )
 
     async def answer(self, request: SampleRequest, weights: Weights | None) -> Rollout:
         """One rollout with all of a caller's options, from kept weights, or from the untrained
         model.
         """
-        found = await (
-            self._samplers.base() if weights is None else self._samplers.kept(self._ours(weights))
-        )
-        async with self._trusting(found) as sampler:
-            return (await self._rollouts(sampler, request))[0]
+        found = self._samplers.base() if weights is None else self._sampler(weights)
+        return (await self._ask(found, lambda sampler: self._rollouts(sampler, request)))[0]
 
     async def score(
         self, pairs: Sequence[Pair], weights: Weights | None = None
     ) -> list[tuple[float, ...]]:
         """Log-probabilities of each pair's second part after its first."""
-        async with self._trusting(await self._sampler(weights)) as sampler:
-            return await _score_all(sampler, pairs)
+        return await self._ask(self._sampler(weights), lambda sampler: _score_all(sampler, pairs))
 
     async def score_base(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
         """The same under the untrained model."""
-        async with self._trusting(await self._samplers.base()) as sampler:
-            return await _score_all(sampler, pairs)
+        return await self._ask(self._samplers.base(), lambda sampler: _score_all(sampler, pairs))
 
     async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
         """Check one piece and hold it for `apply`, which alone knows what to divide by."""
@@ -221,11 +218,13 @@ class RemoteBackend:
         run.pieces.clear()
         return StepStats(run.steps, grad_norm)
 
-    @asynccontextmanager
-    async def _trusting(self, sampler: ServiceSampler) -> AsyncIterator[ServiceSampler]:
-        """Inside, a sampler is asked; one that fails is not asked again."""
+    async def _ask(
+        self, found: Awaitable[ServiceSampler], ask: Callable[[ServiceSampler], Awaitable[T]]
+    ) -> T:
+        """What a sampler answers; one that fails is not asked again."""
+        sampler = await found
         try:
-            yield sampler
+            return await ask(sampler)
         except TrainingError:
             self._samplers.forget(sampler)
             self._later(sampler.aclose(), "leaving a sampler")
