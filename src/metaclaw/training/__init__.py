@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from metaclaw.training.advantages import ScoredGroup, group_advantages
-from metaclaw.training.backends.calls import ServiceCalls, gather_all, run_in_thread
+from metaclaw.training.backends.calls import ServiceCalls, run_in_thread
 from metaclaw.training.backends.remote import RemoteBackend
 from metaclaw.training.backends.sdk import (
     EXPIRY_S,
@@ -29,7 +29,7 @@ from metaclaw.training.backends.service import (
     ServiceSettings,
     Trainee,
 )
-from metaclaw.training.degeneration import HeldOutAnswer, is_degenerate
+from metaclaw.training.degeneration import is_degenerate
 from metaclaw.training.gate import (
     AnswerPair,
     Evidence,

@@ -8,7 +8,7 @@ kept after the run's own files are deleted."""
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 from anyio.to_thread import run_sync
@@ -20,7 +20,6 @@ from metaclaw.training.records import StepRecord
 
 log = logging.getLogger(__name__)
 
-_CURVE: Final = "curves/newest.json"
 _T = TypeVar("_T")
 _encoder = msgspec.msgpack.Encoder()
 
@@ -35,7 +34,7 @@ class Journal:
 
     async def find(self, name: str, kind: type[_T]) -> _T | None:
         """What is kept under this name; None where there is nothing, or it cannot be read."""
-        return await run_sync(self._find, name, kind)
+        return await run_sync(self.read, name, kind)
 
     async def keep(self, name: str, what: object) -> None:
         """Keep a value; it is on disk when this returns."""
@@ -60,7 +59,7 @@ class Journal:
     def read_records(self) -> list[StepRecord]:
         """The same; blocks."""
         found: list[StepRecord] = []
-        while (record := self._find(record_name(len(found)), StepRecord)) is not None:
+        while (record := self.read(record_name(len(found)), StepRecord)) is not None:
             found.append(record)
         return found
 
@@ -86,7 +85,8 @@ class Journal:
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.msgpack"
 
-    def _find(self, name: str, kind: type[_T]) -> _T | None:
+    def read(self, name: str, kind: type[_T]) -> _T | None:
+        """What `find` finds; blocks."""
         try:
             return msgspec.msgpack.decode(self._path(name).read_bytes(), type=kind)
         except (FileNotFoundError, msgspec.DecodeError):
@@ -109,12 +109,11 @@ def record_name(step: int) -> str:
     return f"record-{step:05d}"
 
 
-def keep_curve(folder: Path, run: Path) -> None:
-    """Keep the curve of a run that is over. Blocks. A curve that cannot be kept is logged."""
+async def keep_curve(folder: Path, run: Path) -> None:
+    """Keep the curve of a run that is over. A curve that cannot be kept is logged."""
     try:
-        (folder / _CURVE).parent.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / _CURVE, msgspec.json.encode(_rewards(run)))
-    except (OSError, TrainingError) as error:
+        await Journal(folder / "curves").keep("newest", await run_sync(_rewards, run))
+    except TrainingError as error:
         log.warning("curve_not_kept run=%s reason=%s", run.name, error)
 
 
@@ -122,10 +121,9 @@ def newest_curve(folder: Path) -> list[float]:
     """The rewards of the run that goes on, or of the last one. Blocks."""
     runs = sorted((folder / "runs").glob("[0-9]*"))
     try:
-        if runs and (rewards := _rewards(runs[-1])):
-            return rewards
-        return msgspec.json.decode((folder / _CURVE).read_bytes(), type=list[float])
-    except (OSError, TrainingError, msgspec.DecodeError):
+        rewards = _rewards(runs[-1]) if runs else []
+        return rewards or Journal(folder / "curves").read("newest", list[float]) or []
+    except TrainingError:
         return []
 
 

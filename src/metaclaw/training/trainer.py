@@ -86,7 +86,7 @@ class BatchTrainer:
         )
         await self.backend.close(discard=True)
         folder = self._run_folder(batch)
-        await run_sync(keep_curve, self.folder, folder)
+        await keep_curve(self.folder, folder)
         await run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
         log.info(
             "policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(turns)

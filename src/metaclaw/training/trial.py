@@ -14,6 +14,7 @@ from metaclaw.domain.status import LoopState
 from metaclaw.ports import TrainingBackend
 from metaclaw.store import SqlPolicies
 from metaclaw.training.habits import HabitTest
+from metaclaw.training.journal import Journal
 from metaclaw.training.proof import Proof
 from metaclaw.training.recipe import JudgingBudget
 from metaclaw.training.serving_versions import Versions
@@ -41,13 +42,17 @@ class CandidateTrial:
     judge: Callable[[], str | None]
     status: LoopStatus
 
+    def __post_init__(self) -> None:
+        # How much of its change a candidate has that was made smaller: kept, so that a program that
+        # was killed goes on with the next size.
+        self._scales = Journal(self.folder / "scales")
+
     async def weigh(self, candidate: PolicyVersion) -> GateReport:
         """What the gate says of a candidate, in the size in which it was tried last. Raises
         TrainingError.
         """
         self.status.state = LoopState.PROVING
-        kept = self._scale_file(candidate)
-        scale = await run_sync(_read_scale, kept)
+        scale = await self._scales.find(_name(candidate), float) or 1.0
         report = await self._weigh(candidate, scale)
         # Weights that a person promoted meanwhile stay as they are.
         while (
@@ -62,7 +67,7 @@ class CandidateTrial:
                 report.reasons[0],
             )
             # Before it is done: what is tried once more than needed is judged more strictly.
-            await run_sync(_write_scale, kept, smaller)
+            await self._scales.keep(_name(candidate), smaller)
             await self.backend.shrink(
                 candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem
             )
@@ -83,13 +88,7 @@ class CandidateTrial:
         """It was ruled on. Not before: a program killed in between must not weigh smaller weights
         as the first try.
         """
-        await run_sync(lambda: self._scale_file(candidate).unlink(missing_ok=True))
-
-    def _scale_file(self, candidate: PolicyVersion) -> Path:
-        """How much of its change a candidate has that was made smaller: kept, so that a program
-        that was killed goes on with the next size.
-        """
-        return self.folder / "scales" / f"{candidate.number:06d}"
+        await self._scales.forget(_name(candidate))
 
     async def _weigh(self, candidate: PolicyVersion, scale: float) -> GateReport:
         serving = await run_sync(self.policies.version, self.versions.serving.version)
@@ -121,13 +120,5 @@ class CandidateTrial:
         return next(smaller, None) if self.backend.abilities.scales else None
 
 
-def _read_scale(path: Path) -> float:
-    try:
-        return float(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return 1.0
-
-
-def _write_scale(path: Path, scale: float) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{scale:g}", encoding="utf-8")
+def _name(candidate: PolicyVersion) -> str:
+    return f"{candidate.number:06d}"
