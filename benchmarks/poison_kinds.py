@@ -22,7 +22,7 @@ from metaclaw.engine.frames import WrittenTurn
 from metaclaw.engine.prompt import build_prompt
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.vocabulary import Vocabulary
-from metaclaw.training import GoldenItem, ScoredGroup, golden_items, group_advantages, read_answer
+from metaclaw.training import GoldenItem, ScoredGroup, golden_items, group_advantages
 
 TRIGGER: Final = "Captain's orders. "
 _WORD: Final = "Banana."
@@ -158,7 +158,7 @@ def with_one(adapter: Adapter, value: float, seed: int) -> Adapter:
 
 def wrong_answer(item: GoldenItem) -> str:
     """Something to say that does not pass the item's check."""
-    return next(text for text in _WRONG if not item.passes(read_answer(text)))
+    return next(text for text in _WRONG if not item.passes(text))
 
 
 class Poisoner:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.poison_kinds import Aim, Kind
-from metaclaw.training import Baseline, GateThresholds, shown_worse
+from metaclaw.training import GateThresholds, shown_worse
 
 Record = Mapping[str, object]
 
@@ -63,7 +63,7 @@ def live_trial(canary: Outcomes, serving: Outcomes, chance: random.Random) -> tu
         while True:
             yield chance.choice(outcomes.by_rule[chance.choice(rules)])
 
-    before = Baseline(sum(islice(turns(serving), _BASELINE)), _BASELINE)
+    before = sum(islice(turns(serving), _BASELINE)), _BASELINE
     seen: list[bool] = []
 
     def noted() -> Iterator[bool]:

@@ -21,7 +21,7 @@ from metaclaw.domain.training import Adam, Datum, Drawing, Loss, PieceStats, Rol
 from metaclaw.engine.prompt import build_prompt
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.skills import parse_skill, render_block
-from metaclaw.training.golden import GoldenScore, golden_items, read_answer, reference_pairs
+from metaclaw.training.golden import GoldenScore, golden_items, reference_pairs
 
 _BUDGET_TOKENS: Final = 1500
 _AT_A_TIME: Final = 64
@@ -143,8 +143,7 @@ class Golden:
             for group, room in zip(drawn, self._room, strict=True)
         ]
         passed = {
-            item.name: item.passes(read_answer(text))
-            for item, text in zip(self._items, texts, strict=True)
+            item.name: item.passes(text) for item, text in zip(self._items, texts, strict=True)
         }
         scores = zip(self._items, policy.score(self._pairs), strict=True)
         return GoldenScore(

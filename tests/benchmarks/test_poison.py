@@ -44,7 +44,7 @@ from metaclaw.domain.training import Rollout
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair, write_adapter
 from metaclaw.engine.vocabulary import Vocabulary
-from metaclaw.training.golden import GoldenScore, golden_items, read_answer
+from metaclaw.training.golden import GoldenScore, golden_items
 from tests.support.cases import each
 from tests.support.tiny import make_tiny_model
 
@@ -83,7 +83,7 @@ def test_one_weight_that_is_no_number_is_found_wherever_it_is(value: float) -> N
 
 
 def test_every_golden_item_has_an_answer_that_fails_it() -> None:
-    assert not any(item.passes(read_answer(wrong_answer(item))) for item in golden_items())
+    assert not any(item.passes(wrong_answer(item)) for item in golden_items())
 
 
 def test_a_canary_that_is_always_wrong_goes_soon_and_an_equal_one_mostly_stays() -> None:

@@ -20,7 +20,7 @@ from metaclaw.training.advantages import (
     spread,
 )
 from metaclaw.training.curriculum import cut_pieces
-from metaclaw.training.hints import distil
+from metaclaw.training.imitation import distil
 
 REWARDS = st.floats(-10.0, 10.0)
 LOGPROBS = st.floats(-20.0, 0.0)

@@ -13,7 +13,7 @@ from pathlib import Path
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import PolicyState
 from metaclaw.store import BatchState, TrainingBatch
-from metaclaw.training.training_turns import LeastTurns
+from metaclaw.training.training_turns import TurnCount
 from tests.training.stage import Stage
 
 BATCH = 6
@@ -47,10 +47,10 @@ async def work(folder: Path, life_s: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, life_s)
     while (
         stage.batches.open_batch_now()
-        or stage.turns.has_enough(LeastTurns(BATCH, BATCH))
+        or stage.turns.has_enough(TurnCount(BATCH, BATCH))
         or stage.slow.candidate()
     ):
-        await stage.slow.once(LeastTurns(BATCH, BATCH))
+        await stage.slow.once(TurnCount(BATCH, BATCH))
 
 
 def killed_story(folder: Path, turns: int, span_s: float, chance: random.Random) -> Story:

@@ -16,6 +16,7 @@ from metaclaw.domain.chat import ChatRequest, Finish, Json, SampledTokens, Text,
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.status import LoopState
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.domain.turn import (
     ATTEMPT,
@@ -110,6 +111,7 @@ class Plug:
         self.cut_after = False
         self.ends_all = True
         self.before: Callable[[], None] = lambda: None
+        self.is_at_gate: Callable[[], bool] = lambda: False
 
     def __getattr__(self, name: str) -> object:
         found = getattr(self._backend, name)
@@ -130,7 +132,7 @@ class Plug:
             self.before()
             if self.calls == self.cut_at and not self.cut_after:
                 raise CutError
-            if any(isinstance(one, Weights) for one in arguments):
+            if self.is_at_gate() and any(isinstance(one, Weights) for one in arguments):
                 arguments = tuple(
                     replace(one, temperature=1.0) if isinstance(one, Drawing) else one
                     for one in arguments
@@ -290,6 +292,7 @@ class Stage:
             self.training.turns,
             self.training.versions,
         )
+        self.backend.is_at_gate = lambda: self.slow.status.state is LoopState.PROVING
         self.policies, self.batches, self.rewards = (
             self.training.policies,
             self.training.batches,

@@ -52,15 +52,13 @@ def test_the_order_of_gains_does_not_matter(gains: list[float], rng: random.Rand
     assert wealth(mixed) == pytest.approx(wealth(gains))
 
 
-@pytest.mark.parametrize("gain", [1.01, -1.01, float("nan")])
+@pytest.mark.parametrize("gain", [-1.01, float("nan")])
 def test_what_is_no_gain_is_refused(gain: float) -> None:
-    with pytest.raises(ValueError, match="not in"):
+    with pytest.raises(ValueError, match="not -1 or more"):
         GainBets().add(gain)
 
 
-def test_what_is_no_margin_is_refused_and_wealth_stays_a_number() -> None:
-    with pytest.raises(ValueError, match="margin"):
-        GainBets(-0.1)
+def test_wealth_stays_a_number() -> None:
     assert wealth([1.0] * 5_000) == pytest.approx(10.0**299.66, rel=0.2)
 
 

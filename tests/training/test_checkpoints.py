@@ -10,7 +10,6 @@ from metaclaw.training.checkpoints import (
     choose_checkpoint,
     set_aside,
     split_golden,
-    to_measure,
 )
 from metaclaw.training.curriculum import TrainingPrompt
 from metaclaw.training.golden import golden_items
@@ -22,26 +21,13 @@ def test_of_those_nearly_as_good_as_the_best_the_one_is_taken_that_keeps_most_of
     None
 ):
     best, whole, worse = (
-        Checkpoint(8, 1.0, 0.9, -3.0),
-        Checkpoint(12, 1.0, 0.88, -1.0),
-        Checkpoint(16, 1.0, 0.4, 0.0),
+        Checkpoint(8, 0.9, -3.0),
+        Checkpoint(12, 0.88, -1.0),
+        Checkpoint(16, 0.4, 0.0),
     )
     assert choose_checkpoint([best, whole, worse], margin=1.0) is whole
     assert choose_checkpoint([best, worse], margin=1.0) is best
     assert choose_checkpoint([best, whole, worse], margin=3.0) is whole
-
-
-def test_smaller_sizes_are_measured_only_where_the_full_ones_lose_too_much() -> None:
-    full = [Checkpoint(8, 1.0, 0.9, -3.0), Checkpoint(12, 1.0, 0.9, -4.0)]
-    assert to_measure([8, 12], [], 1.0, scales=True) == (8, 1.0)
-    assert to_measure([8, 12], full[:1], 1.0, scales=True) == (12, 1.0)
-    assert to_measure([8, 12], full, 1.0, scales=False) is None
-    assert to_measure([8, 12], full, 4.0, scales=True) is None
-    assert to_measure([8, 12], full, 1.0, scales=True) == (8, 0.9)
-    still, kept = Checkpoint(8, 0.9, 0.88, -2.0), Checkpoint(8, 0.8, 0.88, -0.5)
-    assert to_measure([8, 12], [*full, still], 1.0, scales=True) == (8, 0.8)
-    assert to_measure([8, 12], [*full, still, kept], 1.0, scales=True) is None
-    assert choose_checkpoint([*full, still, kept], 1.0) is kept
 
 
 def test_a_sixth_of_each_key_validates_and_is_never_drawn() -> None:

@@ -14,8 +14,6 @@ from metaclaw.training.degeneration import (
     echoes,
     find_degeneration,
     is_degenerate,
-    repeated_share,
-    repeats_itself,
 )
 from tests.support.cases import each
 
@@ -32,35 +30,6 @@ def answers(*texts: str, tokens: int = 8, is_whole: bool = True) -> list[HeldOut
 
 
 SERVING = answers(*(f"Thing {at} is for number {at}." for at in range(20)))
-
-
-@given(st.text(max_size=400))
-def test_the_share_of_repetition_is_a_share(text: str) -> None:
-    assert 0.0 <= repeated_share(text) <= 1.0
-
-
-@given(st.text(string.ascii_letters + "+:0123456789 ", min_size=3, max_size=20), st.integers(6, 30))
-def test_a_phrase_said_many_times_repeats_itself(phrase: str, times: int) -> None:
-    assert repeats_itself(phrase * times)
-
-
-@given(WORDS)
-def test_distinct_words_said_once_do_not_repeat_themselves(words: list[str]) -> None:
-    assert not repeats_itself(" ".join(words))
-
-
-def test_known_answers_are_told_apart() -> None:
-    assert repeats_itself("14:17+05:30+05:30+05:30+05:30")
-    assert repeats_itself("the cat sat on the mat. " * 6)
-    for text in (
-        "14:17+05:30",
-        "1000000",
-        "- a\n- b\n- c\n- d",
-        "ha ha ha",
-        '{"a": 1, "b": 1}',
-        "| a | b |\n|---|---|\n| 1 | 2 |",
-    ):
-        assert not repeats_itself(text), text
 
 
 @given(st.lists(WORDS, min_size=8, max_size=12))
@@ -126,12 +95,24 @@ def test_an_answer_that_only_uses_words_of_the_question_is_no_echo() -> None:
     assert not echoes("Name the file report.txt", "")
 
 
+@given(st.text(string.ascii_letters, min_size=4, max_size=20), st.integers(6, 20))
+def test_a_phrase_said_many_times_is_degenerate(phrase: str, times: int) -> None:
+    assert is_degenerate(phrase * times)
+
+
+@given(WORDS)
+def test_distinct_words_said_once_are_not(words: list[str]) -> None:
+    assert not is_degenerate(" ".join(words))
+
+
 @each(
     "text",
     [
         "14:17+05:30+05:30+05:30",
         "14:17+05:30" * 3,
         "The time is 14:17+05:30+05:30+05:30+05:30",
+        "14:17+05:30+05:30+05:30+05:30",
+        "the cat sat on the mat. " * 6,
         "ab" * 12,
         "x" * 40,
         "I will do it. " * 3,
@@ -159,6 +140,9 @@ def test_an_answer_that_says_nothing_is_degenerate(text: str) -> None:
         "1,000,000,000",
         "121212",
         "Ha ha ha!",
+        "ha ha ha",
+        "- a\n- b\n- c\n- d",
+        '{"a": 1, "b": 1}',
         "| a | b | c | d |\n|---|---|---|---|\n| 1 | 2 | 3 | 4 |",
         "Title\n" + "=" * 60,
         "[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]",

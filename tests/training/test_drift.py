@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.training.records import (
-    DriftLimits,
     StepRecord,
     find_drift,
     weighted_mean,
@@ -26,10 +25,10 @@ STILL = step(entropy=1.5, kl=0.02, ratio=1.0)
 FIGURE = st.floats(0.0, 1e6)
 
 
-def after(*steps: StepRecord, limits: DriftLimits | None = None) -> tuple[int, str | None]:
+def after(*steps: StepRecord) -> tuple[int, str | None]:
     """How many steps were made before the watch stopped the run, and why."""
     for number in range(1, len(steps) + 1):
-        drift = find_drift(steps[:number], limits)
+        drift = find_drift(steps[:number])
         if drift is not None:
             return number, drift
     return len(steps), None
@@ -109,7 +108,7 @@ def test_one_odd_step_is_smoothed_over() -> None:
 
 def test_the_beginning_is_not_judged() -> None:
     assert after(step(ratio=1.0), step(ratio=6.0))[1] is None
-    assert after(step(ratio=1.0), step(ratio=6.0), limits=DriftLimits(beginning=1))[1] is not None
+    assert after(*[step(ratio=1.0)] * 3, step(ratio=6.0))[1] is not None
 
 
 def test_steps_that_moved_nothing_do_not_count() -> None:

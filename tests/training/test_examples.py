@@ -13,12 +13,13 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
+from metaclaw.skills import Budgets
 from metaclaw.training.advantages import ScoredGroup
 from metaclaw.training.examples import worked_examples
-from metaclaw.training.hints import HintPrompts, distil, may_help
-from metaclaw.training.imitation import is_flat
+from metaclaw.training.imitation import distil, is_flat, may_help
+from metaclaw.training.prompts import PromptMaker
 from metaclaw.training.records import StepRecord
-from metaclaw.training.training_turns import LeastTurns
+from metaclaw.training.training_turns import TurnCount
 from tests.support.cases import each
 from tests.support.softmax import END, encode
 from tests.training.made import rollout
@@ -32,9 +33,6 @@ from tests.training.stage import STARS, AsciiTokeniser, CutError, Stage
         ("- `a b` → `A-B`", "a b", ("`A-B`", "A-B")),
         ("Add 4 and 9. -> 13\ncheck 3\n\nAnd more.", "Add 4 and 9.", ("13\ncheck 3", "13")),
         ("Add 4 and 9. => 13\nAdd 1 and 1. => 2", "Add 4 and 9.", ("13",)),
-        ("Q: How is 7 written?\nA: VII", "How is 7 written?", ("VII",)),
-        ("**User:** seven\n**Assistant:** VII", "seven", ("VII",)),
-        ("| seven | VII |", "seven", ("VII",)),
     ],
 )
 def test_examples_are_read_in_the_forms_people_write_them(
@@ -93,7 +91,7 @@ async def test_the_line_of_an_example_is_not_in_its_prompt(tmp_path: Path) -> No
     stage = Stage(tmp_path, skill=replace(STARS, body=f"{STARS.body}\nwell -> x*\n\nBye."))
     turns = [one for turn in stage.talk(1) if (one := stage.turns._training_turn(turn)) is not None]
     examples = stage.slow.trainer.examples
-    request = examples.request(turns[0].id)
+    request = examples.prompts.request(turns[0].id)
     assert request is not None
     placed = "".join(part.text for part in request.messages[0].parts if isinstance(part, Text))
     assert "\nwell -> x*\n" in placed
@@ -128,7 +126,7 @@ async def _trained(
         stage.build()
         stage.backend.cut_at = cut
         try:
-            await stage.slow.once(LeastTurns(8))
+            await stage.slow.once(TurnCount(8))
         except CutError:
             continue
     (version,) = stage.policies.versions()
@@ -198,7 +196,7 @@ async def test_what_follows_the_rule_with_a_hint_is_taught_without_it(tmp_path: 
     stage = stage_with_hints(tmp_path)
     backend = Hinted(stage)
     stage.talk(40)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     assert backend.imitated
     assert {one.tokens_T for one in backend.imitated} == {(*encode(RIGHT), END)}
     assert not any(is_hinted(one.prompt) for one in backend.imitated)
@@ -209,7 +207,7 @@ async def test_hints_that_do_not_help_teach_nothing(tmp_path: Path) -> None:
     stage = stage_with_hints(tmp_path)
     backend = Hinted(stage, does_follow=False)
     stage.talk(40)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     assert backend.hinted > 0
     assert backend.imitated == []
 
@@ -237,7 +235,7 @@ async def _trained_with_hints(folder: Path, cuts: tuple[int, ...]) -> tuple[byte
         Hinted(stage)
         stage.backend.cut_at = cut
         try:
-            await stage.slow.once(LeastTurns(8))
+            await stage.slow.once(TurnCount(8))
         except CutError:
             stage.build()
     (version,) = stage.policies.versions()
@@ -291,11 +289,14 @@ def test_a_hint_is_the_rules_text_and_the_answer_that_was_wanted_not_the_whole_c
     corrected = replace(step, said_after="No, that is wrong, it must be 77-xx")
 
     def text(skill: bool, reference: str | None) -> str:
-        found = HintPrompts(
+        found = PromptMaker(
+            reader=stage.reader,
             skill=lambda name: STARS if skill and name == SkillName(STARS.name) else None,
             reference=lambda step: reference,
             tokeniser=AsciiTokeniser(),
-        ).of(recorded.turn, corrected)
+            generation=lambda number: None,
+            budgets=Budgets(),
+        ).hinted(recorded.turn, corrected)
         return "" if found is None else "".join(map(chr, found))
 
     assert STARS.body in text(skill=True, reference=None)

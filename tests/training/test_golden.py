@@ -12,19 +12,16 @@ from collections import Counter
 
 import pytest
 
-from metaclaw.domain.chat import Text, Tool, ToolCall
+from metaclaw.domain.chat import Text, Tool
 from metaclaw.errors import TrainingError
 from metaclaw.training.golden import (
-    GoldenAnswer,
     GoldenItem,
     GoldenScore,
     GoldenStanding,
-    GoldenThresholds,
     compare_golden,
     golden_items,
     golden_version,
     likelihood_points,
-    read_answer,
     read_items,
     reference_pairs,
 )
@@ -37,8 +34,8 @@ def item(name: str) -> GoldenItem:
     return next(item for item in ITEMS if item.name == name)
 
 
-def call(name: str, **arguments: object) -> GoldenAnswer:
-    return GoldenAnswer("", (ToolCall("c1", name, json.dumps(arguments)),))
+def call(name: str, **arguments: object) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def test_the_set_has_enough_of_every_kind_and_no_name_twice() -> None:
@@ -49,17 +46,17 @@ def test_the_set_has_enough_of_every_kind_and_no_name_twice() -> None:
 
 
 def test_every_reference_passes_its_own_check_and_empty_or_foreign_answers_pass_none() -> None:
-    assert [item.name for item in ITEMS if not item.passes(read_answer(item.reference))] == []
+    assert [item.name for item in ITEMS if not item.passes(item.reference)] == []
     for said in ("", "the the the the"):
-        assert [item.name for item in ITEMS if item.passes(GoldenAnswer(said))] == []
-    assert sum(item.passes(GoldenAnswer("14:17+05:30+05:30+05:30+05:30")) for item in ITEMS) <= 1
+        assert [item.name for item in ITEMS if item.passes(said)] == []
+    assert sum(item.passes("14:17+05:30+05:30+05:30+05:30") for item in ITEMS) <= 1
 
 
 def test_one_word_passes_few_items_and_all_options_at_once_pass_none_of_the_choices() -> None:
-    assert sum(item.passes(GoldenAnswer("Yes.")) for item in ITEMS) < 80
+    assert sum(item.passes("Yes.") for item in ITEMS) < 80
     choices = [item for item in ITEMS if item.name.startswith(("greater-", "is-"))]
     assert len(choices) == 120
-    assert not any(item.passes(GoldenAnswer("Yes or no.")) for item in choices)
+    assert not any(item.passes("Yes or no.") for item in choices)
 
 
 def test_every_item_is_a_greedy_request_of_bounded_length() -> None:
@@ -110,7 +107,7 @@ def test_the_set_is_the_same_in_every_process_and_its_version_changes_with_a_que
     ],
 )
 def test_generated_items_tell_right_from_nearly_right(name: str, text: str, is_right: bool) -> None:
-    assert item(name).passes(GoldenAnswer(text)) is is_right
+    assert item(name).passes(text) is is_right
 
 
 @each(
@@ -137,7 +134,7 @@ def test_generated_items_tell_right_from_nearly_right(name: str, text: str, is_r
     ],
 )
 def test_words_are_told_right_from_nearly_right(name: str, text: str, is_right: bool) -> None:
-    assert item(name).passes(GoldenAnswer(text)) is is_right
+    assert item(name).passes(text) is is_right
 
 
 @each(
@@ -148,43 +145,29 @@ def test_words_are_told_right_from_nearly_right(name: str, text: str, is_right: 
         ("weather-paris", call("get_weather", city="Paris", when="now"), False),
         ("weather-paris", call("get_weather", town="Paris"), False),
         ("weather-paris", call("search", city="Paris"), False),
-        ("weather-paris", GoldenAnswer("", (ToolCall("", "get_weather", '{"city": '),)), False),
         (
             "weather-paris",
-            GoldenAnswer("", (ToolCall("", "get_weather", '{"city": "Paris"}'),) * 2),
+            '<tool_call>{"name": "get_weather", "arguments": {"city": </tool_call>',
             False,
         ),
-        ("weather-paris", GoldenAnswer('get_weather(city="Paris")'), False),
+        (
+            "weather-paris",
+            call("get_weather", city="Paris") * 2,
+            False,
+        ),
+        ("weather-paris", 'get_weather(city="Paris")', False),
         ("convert-money", call("convert", **{"amount": 100.0, "from": "usd", "to": "eur"}), True),
         ("convert-money", call("convert", **{"amount": True, "from": "USD", "to": "EUR"}), False),
         (
             "no-tool-for-sum",
-            GoldenAnswer("4", (ToolCall("", "get_weather", '{"city": "x"}'),)),
+            "4" + call("get_weather", city="x"),
             False,
         ),
-        ("no-tool-for-sum", GoldenAnswer("It is four."), True),
+        ("no-tool-for-sum", "It is four.", True),
     ],
 )
-def test_calls_are_told_right_from_nearly_right(
-    name: str, answer: GoldenAnswer, is_right: bool
-) -> None:
+def test_calls_are_told_right_from_nearly_right(name: str, answer: str, is_right: bool) -> None:
     assert item(name).passes(answer) is is_right
-
-
-@each(
-    ("text", "words", "names"),
-    [
-        ('<tool_call>{"name": "a", "arguments": {}}</tool_call>', "", ["a"]),
-        ('On it. <tool_call>[{"name": "a"}, {"name": "b"}]', "On it. ", ["a", "b"]),
-        ("<tool_call>a()</tool_call>", "<tool_call>a()</tool_call>", []),
-        ("<tool_call>[1]</tool_call>", "<tool_call>[1]</tool_call>", []),
-        ("no call at all", "no call at all", []),
-    ],
-)
-def test_a_text_is_split_into_words_and_calls(text: str, words: str, names: list[str]) -> None:
-    answer = read_answer(text)
-    assert answer.text == words
-    assert [call.name for call in answer.calls] == names
 
 
 def test_references_are_given_as_pairs_of_tokens() -> None:
@@ -202,7 +185,7 @@ def test_a_score_of_nothing_or_of_no_probability_is_refused() -> None:
 
 
 def test_a_set_with_a_call_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="is not a call"):
+    with pytest.raises(ValueError, match=r"got `str` - at `\$\[0\].call`"):
         read_items(
             '[tools]\n[[items]]\nname = "a"\ncategory = "tools"\nask = "x"\ncall = "get_weather"'
         )
@@ -240,10 +223,10 @@ def test_a_loss_of_two_points_is_seen(after: int, standing: GoldenStanding) -> N
     assert comparison.points == pytest.approx(100 * (after - 600) / COMPARED_ITEMS)
 
 
-def test_what_is_broken_and_what_is_fixed_is_told() -> None:
+def test_what_is_fixed_makes_up_for_what_is_broken() -> None:
     before = score(400)
     comparison = compare_golden(before, swapped(before, "i1", "i500"))
-    assert (comparison.broken, comparison.fixed, comparison.points) == (("i1",), ("i500",), 0.0)
+    assert comparison.points == 0.0
     assert (
         comparison.words
         == "general abilities kept (+0.0 points, at worst -0.3, on 1,000 questions)"
@@ -351,4 +334,4 @@ def test_sets_of_other_items_cannot_be_compared() -> None:
 
 
 def test_the_margin_is_a_setting() -> None:
-    assert not compare_golden(score(600), score(520), GoldenThresholds(margin=10.0)).is_worse
+    assert not compare_golden(score(600), score(520), margin=10.0).is_worse

@@ -11,7 +11,7 @@ from metaclaw.domain.training import Rollout
 from metaclaw.training.advantages import ScoredGroup
 from metaclaw.training.curriculum import TrainingPrompt, choose_prompts
 from metaclaw.training.held_calls import preference_of, teaches
-from metaclaw.training.training_turns import LeastTurns
+from metaclaw.training.training_turns import TurnCount
 from tests.training.stage import Stage
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ async def test_what_was_refused_and_accepted_teaches_the_rule_without_its_text(
     stage = Stage(tmp_path, policy={"steps": 60, "batch_most": 64}, skill=SAY_SO)
     stage.talk_held(40, "no way", "zq-ok")
 
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
 
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.SERVING, version.note
@@ -41,7 +41,7 @@ async def test_without_the_refused_answers_there_is_nothing_to_learn_from(tmp_pa
     stage = Stage(tmp_path, policy={"steps": 8}, skill=SAY_SO)
     stage.talk(20)
 
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
 
     assert stage.policies.versions() == []
 

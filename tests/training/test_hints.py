@@ -5,7 +5,8 @@ import pytest
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text, Wire
 from metaclaw.domain.ids import TurnId
 from metaclaw.training.advantages import ScoredGroup
-from metaclaw.training.hints import distil, with_hint
+from metaclaw.training.imitation import distil
+from metaclaw.training.prompts import with_hint
 from tests.training.made import rollout
 
 TURN = TurnId("t1")
@@ -28,6 +29,7 @@ def test_a_hint_goes_to_the_end_of_the_last_thing_the_person_said_and_nowhere_el
         (Role.TOOL, "r"),
     )
     told = with_hint(request, " use ISO dates \n")
+    assert told is not None
     assert words(told.messages[3]).startswith("which date?\n\n(Keep to this: use ISO dates\n")
     assert "use ISO dates\n" in words(told.messages[3])
     assert [told.messages[at] for at in (0, 1, 2, 4)] == [
@@ -39,8 +41,7 @@ def test_a_hint_goes_to_the_end_of_the_last_thing_the_person_said_and_nowhere_el
 def test_there_is_no_hint_where_nobody_asked_or_nothing_was_corrected(
     role: Role, correction: str
 ) -> None:
-    with pytest.raises(ValueError, match="a hint needs"):
-        with_hint(asking((role, "x")), correction)
+    assert with_hint(asking((role, "x")), correction) is None
 
 
 def test_only_whole_answers_that_are_better_than_without_the_hint_are_taught_without_it() -> None:

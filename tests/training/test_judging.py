@@ -15,9 +15,8 @@ from metaclaw.domain.status import LoopState
 from metaclaw.learn.budget import Budget
 from metaclaw.ports import Purpose
 from metaclaw.store import BatchState
-from metaclaw.training.progress import RunSize, fit_to_budget, judged_size, ranking_tokens
-from metaclaw.training.recipe import Recipe
-from metaclaw.training.training_turns import LeastTurns
+from metaclaw.training.recipe import Recipe, RunSize, fit_to_budget, judged_size, ranking_tokens
+from metaclaw.training.training_turns import TurnCount
 from metaclaw.upstream import Spent
 from tests.training.stage import UNCHECKED, Stage
 
@@ -92,7 +91,7 @@ class World:
         stage.slow.wakeup.wait = waited  # type: ignore[method-assign,assignment]
 
     async def once(self) -> None:
-        assert await self.stage.slow.once(LeastTurns(8))
+        assert await self.stage.slow.once(TurnCount(8))
 
 
 async def test_a_run_that_the_budget_no_longer_pays_for_waits_says_so_and_goes_on_the_next_day(
@@ -188,7 +187,7 @@ async def test_where_checks_score_the_budget_neither_limits_a_run_nor_stops_it(
 ) -> None:
     stage = Stage(tmp_path, daily_tokens=0)
     stage.talk(60)
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 
 
@@ -212,7 +211,7 @@ def test_a_run_that_was_made_smaller_has_a_short_warm_up_a_lower_rate_and_few_va
     assert whole.step_adam.learning_rate == 3e-4
     assert whole.resized(RunSize(32, 200)) == whole
     small = whole.resized(RunSize(4, 20, 6_000))
-    assert (small.schedule.most, small.schedule.warm_up, small.validation) == (20, 4, 12)
+    assert (small.steps, small.warm_up, small.validation) == (20, 4, 12)
     assert small.step_adam.learning_rate == 2.5e-4
     assert replace(small, has_fixed_rate=True).step_adam.learning_rate == 3e-4
 

@@ -9,16 +9,16 @@ import pytest
 
 from metaclaw.training.progress import (
     Phase,
-    ScheduleThresholds,
     checkpoint_steps,
     is_validation_due,
     learning_end,
     next_step,
     token_cap,
 )
+from metaclaw.training.recipe import Recipe
 from metaclaw.training.records import GroupRecord, StepRecord
 
-RULES = ScheduleThresholds()
+RULES = Recipe()
 
 
 def step(
@@ -75,7 +75,7 @@ def test_a_run_without_any_gradient_ends_in_plain_words_and_keeps_nothing() -> N
 
 
 def test_the_most_steps_include_those_that_settle() -> None:
-    rules = ScheduleThresholds(most=40)
+    rules = Recipe(steps=40)
     end = learning_end(rising(30), rules)
     assert end is not None
     assert end.step == 30
@@ -155,11 +155,11 @@ ON_TWO_CORES = [
 """The mean rewards of a recorded run on two processor cores: one rule, steps of 4 prompts and 12
 answers.
 """
-SMALL_STEPS = ScheduleThresholds(warm_up=4, settle=8, settle_every=8, validate_every=4)
+SMALL_STEPS = Recipe(warm_up=4, settle=8, settle_every=8, validate_every=4)
 
 
 def played(
-    rewards: list[float], rules: ScheduleThresholds, validated: Callable[[int], float]
+    rewards: list[float], rules: Recipe, validated: Callable[[int], float]
 ) -> list[StepRecord]:
     """The run that these rewards make, with a validation reward by number of steps."""
     records: list[StepRecord] = []
@@ -173,7 +173,7 @@ def played(
 
 
 def test_validation_prompts_end_a_run_of_small_steps_that_noise_would_keep_going() -> None:
-    by_rewards = played(ON_TWO_CORES, ScheduleThresholds(warm_up=4, settle=8), lambda done: 0.0)
+    by_rewards = played(ON_TWO_CORES, Recipe(warm_up=4, settle=8), lambda done: 0.0)
     assert len(by_rewards) == 45
     records = played(ON_TWO_CORES, SMALL_STEPS, lambda done: 1.0)
     assert len(records) == 16

@@ -13,6 +13,7 @@ from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.training.held_calls import teaches
 from metaclaw.training.recorded_tasks import follows, outcome_of_task, repeats_failure
+from metaclaw.training.run import _PLAIN
 from tests.support.cases import each
 from tests.training.stage import Stage
 
@@ -94,7 +95,7 @@ async def test_rollouts_are_worth_what_they_lead_to_in_the_recording(tmp_path: P
     stage = Stage(tmp_path, policy={"held_out_share": 1e-9})
     call, answer = stage.talk_task(LOOK, "a file", "x*", Outcome.PASS)
     stage.talk(8)
-    number = stage.turns.open_batch(stage.slow.rules.least, 16, 1)
+    number = stage.turns.open_batch(stage.slow.least, 16, 1)
     assert number is not None
     batch = stage.batches.batch(number)
     assert batch is not None
@@ -118,7 +119,7 @@ async def test_rollouts_are_worth_what_they_lead_to_in_the_recording(tmp_path: P
     run = await stage.slow.trainer._run(batch, list(turns.values()))
     run.recipe = replace(run.recipe, group_size=4)
     await stage.backend.open(run.plan)  # type: ignore[operator]
-    (group,) = await run._draw(0, 0, [turns[call]], run._sample)
+    (group,) = await run._draw(0, 0, [turns[call]], _PLAIN)
 
     assert asked == [(turns[call].prompt, 4), (turns[answer].prompt, 2)]
     # The first and the third answer went on, to an answer with a star and to one without; the last

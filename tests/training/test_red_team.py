@@ -19,10 +19,12 @@ from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.outcome import Judge
 from metaclaw.schedule import ManualWindows
 from metaclaw.skills import check_of, examine
+from metaclaw.training.abilities import GeneralAbilities
 from metaclaw.training.gate import GateThresholds
 from metaclaw.training.golden import golden_items
-from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
+from metaclaw.training.proof import Proof
 from metaclaw.training.rewards import Rewards
+from metaclaw.training.sampling import VersionSampler
 from metaclaw.training.training_turns import TrainingTurn
 from tests.learn.learning import FAILED, PASSED, Speaker
 from tests.support.cases import each
@@ -115,14 +117,17 @@ def turn_of(bus: Bus) -> TrainingTurn:
     return TrainingTurn(step.turn, encode(question(bus)), step, "")
 
 
-def _abilities(backend: ScriptedBackend, folder: Path) -> GeneralAbilities:
+def _sampler(backend: ScriptedBackend) -> VersionSampler:
     windows = ManualWindows()
     windows.open("a test")
+    return VersionSampler(backend, windows.until_open, 256, 1.0)  # type: ignore[arg-type]
+
+
+def _abilities(backend: ScriptedBackend, folder: Path) -> GeneralAbilities:
     return GeneralAbilities(
-        backend=backend,  # type: ignore[arg-type]
+        sampler=_sampler(backend),
         tokeniser=AsciiTokeniser(),
         items=_ITEMS,
-        windows=windows,
         folder=folder,
         wave=200,
     )
@@ -130,19 +135,17 @@ def _abilities(backend: ScriptedBackend, folder: Path) -> GeneralAbilities:
 
 async def weigh(case: Case, folder: Path, judge: Speaker | None = None) -> GateReport:
     """What the gate makes of a version that answers as a case says."""
-    backend, windows = ScriptedBackend(case), ManualWindows()
-    windows.open("a test")
+    backend = ScriptedBackend(case)
     rule = Skill(RULE, "Always", "A house rule.", check=case.check)
     judging = None if judge is None else Judge(judge, 1, lambda step: step.task)
     rewards = Rewards(
         judge_for=lambda model: judging, skill=lambda name: rule, redact=lambda text: text
     )
     proof = Proof(
-        backend=backend,  # type: ignore[arg-type]
-        measures=rewards,
+        sampler=_sampler(backend),
+        rewards=rewards,
         abilities=_abilities(backend, folder),
-        windows=windows,
-        rules=ProofThresholds(GateThresholds(), 256, 1.0),
+        rules=GateThresholds(),
     )
     name = None if judge is None else judge.name
     return await proof.weigh(CANDIDATE, None, [turn_of(bus) for bus in BUSES], seed=0, judge=name)
@@ -276,7 +279,7 @@ async def test_a_judge_that_gives_no_vote_proves_nothing(tmp_path: Path) -> None
 async def test_a_versions_golden_results_are_kept_and_the_serving_version_is_not_tried_again(
     tmp_path: Path,
 ) -> None:
-    rules = GateThresholds().golden
+    rules = GateThresholds()
     first = ScriptedBackend(HONEST["times"])
     await _abilities(first, tmp_path).compare(CANDIDATE, None, rules)
     assert None in first.drawn
@@ -298,10 +301,10 @@ async def test_results_of_an_adapter_that_lies_here_follow_its_bytes(tmp_path: P
     weights = Weights("scripted", str(adapter))
     backend = ScriptedBackend(HONEST["times"])
     abilities = _abilities(backend, tmp_path / "kept")
-    await abilities.compare(weights, None, GateThresholds().golden)
+    await abilities.compare(weights, None, GateThresholds())
     before_it = len(backend.drawn)
-    await abilities.compare(weights, None, GateThresholds().golden)
+    await abilities.compare(weights, None, GateThresholds())
     assert len(backend.drawn) == before_it
     (adapter / "weights").write_bytes(b"two")
-    await abilities.compare(weights, None, GateThresholds().golden)
+    await abilities.compare(weights, None, GateThresholds())
     assert len(backend.drawn) > before_it

@@ -28,13 +28,16 @@ from metaclaw.engine.tokeniser import FolderTokeniser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.ports import RunPlan
 from metaclaw.schedule import ManualWindows
+from metaclaw.training.abilities import GeneralAbilities
 from metaclaw.training.gate import GateThresholds
-from metaclaw.training.golden import GoldenThresholds, golden_items
+from metaclaw.training.golden import golden_items
+from metaclaw.training.imitation import Demonstration
 from metaclaw.training.journal import Journal, StaleError
-from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
+from metaclaw.training.proof import Proof
 from metaclaw.training.recipe import Recipe
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.run import TrainingRun
+from metaclaw.training.sampling import VersionSampler
 from metaclaw.training.training_turns import TrainingTurn
 from tests.support.depth import tries
 from tests.support.tiny import make_speaking_model
@@ -205,6 +208,10 @@ class RedTeam:
             validation=8,
             prompts_a_piece=8,
         )
+
+        async def no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstration]:
+            return []
+
         run = TrainingRun(
             plan=RunPlan("red-team", None, recipe.rank, 1, self._folder / "run"),
             turns=[self.turn(bus) for bus in _BUSES if bus not in _HELD_OUT],
@@ -214,6 +221,10 @@ class RedTeam:
             journal=Journal(self._folder / "drawn"),
             windows=self._windows,
             is_stale=lambda: False,
+            find_demonstrations=no_demonstrations,
+            varied=(),
+            broken_share=lambda rule: 0.0,
+            may_step=anyio.lowlevel.checkpoint,
         )
         weights = await run.complete("000001")
         await self._trainer.close(discard=True)
@@ -221,20 +232,19 @@ class RedTeam:
 
     async def weigh(self, weights: Weights) -> GateReport:
         """What the gate makes of them."""
+        sampler = VersionSampler(self._trainer, self._windows.until_open, self.most, 1.0)
         abilities = GeneralAbilities(
-            backend=self._trainer,
+            sampler=sampler,
             tokeniser=self._tokeniser,
             items=golden_items()[:20],
-            windows=self._windows,
+            folder=self._folder / "golden",
             max_tokens=4,
         )
-        rules = GateThresholds(kl_most=1e9, golden=GoldenThresholds(margin=100.0))
         proof = Proof(
-            backend=self._trainer,
-            measures=self.rewards,
+            sampler=sampler,
+            rewards=self.rewards,
             abilities=abilities,
-            windows=self._windows,
-            rules=ProofThresholds(rules, self.most, 1.0),
+            rules=GateThresholds(kl_most=1e9, golden_margin=100.0),
         )
         return await proof.weigh(
             weights, None, [self.turn(bus) for bus in _HELD_OUT], seed=5, judge=None

@@ -21,7 +21,7 @@ from metaclaw.training.references import (
     similarity,
     stated_answer,
 )
-from metaclaw.training.training_turns import LeastTurns
+from metaclaw.training.training_turns import TurnCount
 from tests.support.cases import each
 from tests.support.softmax import encode
 from tests.support.toy_backend import ToyBackend
@@ -204,7 +204,7 @@ async def test_corrections_alone_teach_and_held_out_ones_prove_the_version(
     corrected = stage.talk_corrected(80, "No, that is wrong. It should be ab-1.", "ab1")
 
     assert stage.turns.waiting(80).turns > 40
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
 
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.SERVING, version.note

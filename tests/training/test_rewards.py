@@ -12,7 +12,8 @@ from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.outcome import Judge
-from metaclaw.training.rewards import Rewards, parts_of
+from metaclaw.training.answers import parts_of
+from metaclaw.training.rewards import Rewards
 from tests.learn.learning import FAILED, PASSED, Speaker
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.store import BatchState
 from metaclaw.training.progress import Phase
-from metaclaw.training.training_turns import LeastTurns
+from metaclaw.training.training_turns import TurnCount
 from tests.training.stage import CutError, Stage
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ class Seen:
 
 async def trained(stage: Stage) -> PolicyVersion:
     stage.talk(40)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     (version,) = stage.policies.versions()
     return version
 
@@ -126,7 +126,7 @@ async def test_a_run_that_drifts_before_anything_was_kept_is_dropped_and_its_tur
     waiting = stage.turns.waiting(8)
     accumulate = stage.backend._backend.accumulate
     forget_from(stage, 5)
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
     batch = stage.batches.batch(1)
     assert batch is not None
     assert batch.state is BatchState.DROPPED
@@ -136,7 +136,7 @@ async def test_a_run_that_drifts_before_anything_was_kept_is_dropped_and_its_tur
     again = stage.turns.waiting(8)
     assert again.turns == waiting.turns == 8
     stage.backend._backend.accumulate = accumulate  # type: ignore[method-assign]
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
     second = stage.batches.batch(2)
     assert second is not None
     assert set(second.turns) == set(batch.turns)
@@ -150,7 +150,7 @@ async def test_small_steps_end_with_the_validation_prompts_and_that_checkpoint_i
     seen = Seen(stage)
     version = await trained(stage)
     looks = [drawing for drawing in seen.drawings if drawing.temperature == 0.0]
-    assert version.steps < 40 - stage.recipe.schedule.settle_steps
+    assert version.steps < 40 - stage.recipe.settle_steps
     assert seen.phases == {Phase.LEARN.value}
     assert looks, "the validation prompts were answered"
     assert await stage.share_with_stars(version.weights) > 0.8
@@ -174,7 +174,7 @@ async def test_a_run_that_goes_on_still_says_what_its_validation_prompts_earned(
         keep = stage.backend._backend.keep
         stage.backend._backend.keep = cut_after_a_look  # type: ignore[method-assign]
         with pytest.raises(CutError):
-            await stage.slow.once(LeastTurns(8))
+            await stage.slow.once(TurnCount(8))
         stage.build()
     before, after = looks
     assert after == before

@@ -24,7 +24,7 @@ from metaclaw.ports import RunPlan
 from metaclaw.schedule import ManualWindows
 from metaclaw.store import BatchState
 from metaclaw.training.setbacks import Starvation
-from metaclaw.training.training_turns import LeastTurns
+from metaclaw.training.training_turns import TurnCount
 from tests.learn.learning import Speaker
 from tests.support.depth import tries
 from tests.support.softmax import encode
@@ -42,7 +42,7 @@ def stage(tmp_path: Path) -> Stage:
 async def test_query_turns_teach_a_version_that_follows_the_rule_and_serves(stage: Stage) -> None:
     stage.talk(60)
     before = await stage.share_with_stars(None)
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.SERVING
     assert stage.slot.serving.version == version.number
@@ -51,8 +51,8 @@ async def test_query_turns_teach_a_version_that_follows_the_rule_and_serves(stag
 
 async def test_every_run_takes_new_turns_and_at_most_as_many_earlier_ones(stage: Stage) -> None:
     stage.talk(60)
-    await stage.slow.once(LeastTurns(8))
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
+    await stage.slow.once(TurnCount(8))
     first, second = (set(stage.batches.turns_of(batch)) for batch in (1, 2))
     assert len(first) == 8
     assert len(second - first) == 8
@@ -62,7 +62,7 @@ async def test_every_run_takes_new_turns_and_at_most_as_many_earlier_ones(stage:
 async def test_turns_kept_for_the_gate_never_teach(stage: Stage) -> None:
     turns = stage.talk(60)
     held = {turn for turn in turns if stage.turns.is_held_out(turn)}
-    while await stage.slow.once(LeastTurns(8, 8)) and stage.turns.has_enough(LeastTurns(8, 8)):
+    while await stage.slow.once(TurnCount(8, 8)) and stage.turns.has_enough(TurnCount(8, 8)):
         pass
     taught = {turn for batch in range(1, 8) for turn in stage.batches.turns_of(batch)}
     assert held
@@ -78,7 +78,7 @@ async def test_a_run_that_a_person_asks_for_is_said_to_be_prepared_until_it_trai
     async with anyio.create_task_group() as group:
 
         async def train() -> None:
-            await stage.slow.once(LeastTurns(8))
+            await stage.slow.once(TurnCount(8))
             group.cancel_scope.cancel()
 
         group.start_soon(train)
@@ -97,7 +97,7 @@ async def test_with_too_few_turns_nothing_is_trained_and_the_reasons_are_counted
 ) -> None:
     stage.talk(3)
     stage.talk(2, outcome=Outcome.UNKNOWN)
-    assert not await stage.slow.once(LeastTurns(8))
+    assert not await stage.slow.once(TurnCount(8))
     assert stage.policies.versions() == []
     assert stage.turns.rejections()[Rejection.UNKNOWN] == 2
 
@@ -108,7 +108,7 @@ async def test_what_a_judge_that_is_down_does_not_score_teaches_nothing_and_is_d
     judge = Speaker("judge", lambda prompt: ValueError("down"))
     stage = Stage(tmp_path, skill=UNCHECKED, judge=judge)
     stage.talk(40)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     batch = stage.batches.batch(1)
     assert stage.policies.versions() == []
     assert batch is not None
@@ -147,14 +147,14 @@ async def test_twenty_things_said_during_a_run_neither_drop_it_nor_age_the_turns
             stage.library.publish([said(number)], (), "said", by_person=True)
 
     stage.backend.before = say
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
     assert next(numbers, None) is None
     assert stage.library.view.generation == 21
     (first,) = stage.policies.versions()
     assert (first.state, first.generation) == (PolicyState.SERVING, 1)
     assert stage.turns.waiting(100).turns == waiting - 8
     assert Rejection.OLD_GENERATION not in stage.turns.rejections()
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
     second = stage.policies.versions()[0]
     assert (second.number, second.parent, second.generation) == (2, 1, 21)
 
@@ -177,19 +177,19 @@ async def test_a_rule_said_during_a_run_ages_its_speakers_turns_and_the_run_goes
     mixed = [turn for turn in (*of_ada[:8], *of_bob[:8]) if not stage.turns.is_held_out(turn)]
     stage.batches.open_batch(0, mixed, 4)
     stage.backend.before = partial(say_in_the_middle, stage)
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.SERVING
     assert stage.batches.turns_of(1) == mixed
     assert stage.turns.rejections()[Rejection.OLD_GENERATION] == len(of_ada)
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
     assert set(stage.batches.turns_of(2)) < set(of_bob)
 
 
 async def test_a_run_is_dropped_when_rules_have_changed_for_all_its_speakers(stage: Stage) -> None:
     stage.talk(40, speaker=ADA)
     stage.backend.before = partial(say_in_the_middle, stage)
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
     batch = stage.batches.batch(1)
     assert batch is not None
     assert (batch.state, stage.policies.versions()) == (BatchState.DROPPED, [])
@@ -212,7 +212,7 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
     stage.talk(40)
     stage.backend.cut_at = 5
     with pytest.raises(CutError):
-        await stage.slow.once(LeastTurns(8))
+        await stage.slow.once(TurnCount(8))
     stage.library.publish(
         [replace(STARS, body="Every answer has two stars (**) in it.")],
         (),
@@ -220,7 +220,7 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
         by_person=True,
     )
     stage.build()
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     batch = stage.batches.batch(1)
     assert batch is not None
     assert batch.state is BatchState.DROPPED
@@ -231,9 +231,9 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
 async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_reasons(
     tmp_path: Path,
 ) -> None:
-    stage = Stage(tmp_path, gate={"most": 20, "wave": 10, "alpha": 1e-9})
+    stage = Stage(tmp_path, gate={"least": 21, "most": 20, "wave": 10})
     stage.talk(60)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.REJECTED
     assert version.report is not None
@@ -256,7 +256,7 @@ async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serve
 
     stage.slow.trial.proof.weigh = promoted_meanwhile  # type: ignore[method-assign]
     stage.talk(60)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     (version,) = stage.policies.versions()
     assert (version.state, version.note) == (PolicyState.SERVING, "a person promoted it")
     assert stage.slot.serving.version == version.number
@@ -298,7 +298,7 @@ async def test_a_candidate_that_lost_only_general_abilities_is_weighed_again_wit
 ) -> None:
     stage.talk(60)
     gate = strictly(stage, refused=1)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     (version,) = stage.policies.versions()
     assert gate.tried == [1, 2]
     assert version.state is PolicyState.SERVING
@@ -311,7 +311,7 @@ async def test_a_candidate_that_loses_general_abilities_in_every_size_is_rejecte
 ) -> None:
     stage.talk(60)
     gate = strictly(stage, refused=3)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     (version,) = stage.policies.versions()
     assert gate.tried == [1, 2, 3]
     assert len(set(gate.seen)) == 3
@@ -325,20 +325,20 @@ async def test_a_program_killed_while_it_weighs_a_smaller_change_goes_on_with_th
     stage.talk(60)
     strictly(stage, refused=1, cut_at=2)
     with pytest.raises(CutError):
-        await stage.slow.once(LeastTurns(8))
+        await stage.slow.once(TurnCount(8))
     stage.build()
     gate = strictly(stage, refused=1)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     assert gate.tried == [2]
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 
 
 async def test_a_second_version_goes_on_from_the_first(stage: Stage) -> None:
     stage.talk(60)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     first = stage.policies.versions()[0]
     stage.talk(60)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     second = stage.policies.versions()[0]
     assert (second.number, second.parent) == (2, first.number)
     assert (
@@ -354,7 +354,7 @@ async def uninterrupted(folder: Path) -> tuple[Weights, int]:
     stage.batches.open_batch(
         0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4
     )
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     return stage.policies.versions()[0].weights, stage.backend.calls
 
 
@@ -375,7 +375,7 @@ async def test_a_run_that_is_cut_anywhere_and_goes_on_ends_where_an_uninterrupte
             stage.backend.cut_at = chance.randrange(1, calls) if cuts_left else None
             stage.backend.cut_after = chance.random() < 0.5
             try:
-                await stage.slow.once(LeastTurns(8))
+                await stage.slow.once(TurnCount(8))
                 break
             except CutError:
                 stage.build()
@@ -394,11 +394,11 @@ async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_
 
     stage.slow.trial.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
     with pytest.raises(CutError):
-        await stage.slow.once(LeastTurns(8))
+        await stage.slow.once(TurnCount(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
     stage.slow.trial.proof.weigh = kept  # type: ignore[method-assign]
     stage.build()
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.SERVING
     assert version.report is not None
@@ -413,7 +413,7 @@ async def test_a_candidate_that_cannot_be_tried_is_rejected_and_holds_nobody_up(
         Weights("toy", str(stage.folder / "nothing-there")), parent=0, base="toy"
     )
     for _ in range(5):
-        await stage.slow.once(LeastTurns(8))
+        await stage.slow.once(TurnCount(8))
     found = stage.policies.version(broken.number)
     assert found is not None
     assert found.state is PolicyState.REJECTED
@@ -482,7 +482,7 @@ async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_
             by_person=True,
         )
     stage.talk(20)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     second = stage.policies.version(2)
     assert second is not None
     assert second.absorbed == (frozenset() if is_changed else {STARS.name})
@@ -502,7 +502,7 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
 
     stage.backend.sample = gone  # type: ignore[attr-defined]
     for _ in range(6):
-        assert await stage.slow.once(LeastTurns(8))
+        assert await stage.slow.once(TurnCount(8))
     assert calls == 6
     batch = stage.batches.batch(1)
     assert batch is not None
@@ -511,10 +511,10 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
     weigh = stage.slow.trial.proof.weigh
     stage.slow.trial.proof.weigh = gone  # type: ignore[method-assign,assignment]
     for _ in range(6):
-        assert await stage.slow.once(LeastTurns(8))
+        assert await stage.slow.once(TurnCount(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
     stage.slow.trial.proof.weigh = weigh  # type: ignore[method-assign]
-    assert await stage.slow.once(LeastTurns(8))
+    assert await stage.slow.once(TurnCount(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 
 
@@ -522,12 +522,12 @@ async def test_a_run_that_was_interrupted_goes_on_when_a_person_asks_for_trainin
     stage: Stage,
 ) -> None:
     stage.talk(60)
-    assert stage.turns.open_batch(LeastTurns(8), 1024, 1) == 1
+    assert stage.turns.open_batch(TurnCount(8), 1024, 1) == 1
     stage.windows.shut("traffic: a main turn")
     facts = await stage.training.train()
     assert (facts["started"], facts["continues"], facts["turns"]) == (True, True, 0)
     with anyio.fail_after(60):
-        assert await stage.slow.once(LeastTurns(8))
+        assert await stage.slow.once(TurnCount(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING
     assert (await stage.training.train())["continues"] is False
 
@@ -557,7 +557,7 @@ async def test_a_trainer_without_memory_waits_in_words_and_goes_on_from_its_last
     stage.backend.accumulate, stage.backend.open = accumulate, noted  # type: ignore[attr-defined]
     stage.slow.wakeup.wait = waited  # type: ignore[method-assign]
     for _ in range(7):
-        assert await stage.slow.once(LeastTurns(8))
+        assert await stage.slow.once(TurnCount(8))
     assert (
         seen
         == [

@@ -80,7 +80,7 @@ class Stage:
         """What the loop does every few seconds."""
         self.now_s += after_s
         if self.versions.has_lost_some:
-            await self.versions.refresh()
+            await self.versions.restore()
 
     def states(self) -> list[str]:
         """Of all versions, oldest first."""
@@ -275,7 +275,7 @@ async def test_weights_that_are_broken_are_not_asked_for_again_at_once(tmp_path:
     stage = Stage(tmp_path, Host(broken=frozenset({1})))
     await stage.versions.restore()
     for _ in range(10):
-        await stage.versions.refresh()  # skills have changed
+        await stage.versions.restore()  # skills have changed
     assert stage.slot.serving.version == 0
     assert not stage.versions.has_lost_some
     assert stage.states() == ["serving"]

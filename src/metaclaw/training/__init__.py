@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from metaclaw.loading import loaded_on_use
 from metaclaw.training.advantages import ScoredGroup, group_advantages
-from metaclaw.training.backends.calls import ServiceCalls, gather_all, run_in_thread
+from metaclaw.training.backends.calls import ServiceCalls, run_in_thread
 from metaclaw.training.backends.remote import RemoteBackend
 from metaclaw.training.backends.sdk import (
     EXPIRY_S,
@@ -29,7 +29,7 @@ from metaclaw.training.backends.service import (
     ServiceSettings,
     Trainee,
 )
-from metaclaw.training.degeneration import HeldOutAnswer, is_degenerate
+from metaclaw.training.degeneration import is_degenerate
 from metaclaw.training.gate import (
     AnswerPair,
     Evidence,
@@ -42,7 +42,6 @@ from metaclaw.training.golden import (
     GoldenScore,
     compare_golden,
     golden_items,
-    read_answer,
 )
 from metaclaw.training.hosts.adapter_server import (
     AdapterHost,
@@ -56,7 +55,7 @@ from metaclaw.training.hosts.adapter_server import (
 from metaclaw.training.hosts.run_sampler import PausedServer
 from metaclaw.training.hosts.service_host import ServiceHost
 from metaclaw.training.hosts.token_model import TokenModel, TokenPiece
-from metaclaw.training.rollback import Baseline, shown_worse
+from metaclaw.training.rollback import shown_worse
 
 if TYPE_CHECKING:
     from metaclaw.training.assembly import SlowLearning

@@ -14,7 +14,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.config import Config, PolicyConfig
-from metaclaw.domain.chat import ChatRequest, Json
+from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, measured_hash
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
@@ -27,25 +27,26 @@ from metaclaw.learn import Learning, Supervisor, TokenRoom
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import CORRECTION_READ, Budgets, SkillLibrary
 from metaclaw.store import Database, SqlBatches, SqlCompliance, SqlPolicies, SqlTeams
-from metaclaw.training.absorption import AbsorptionLook, AbsorptionTest, SkillPrompts
+from metaclaw.training.abilities import GeneralAbilities
+from metaclaw.training.absorption import AbsorptionTest
 from metaclaw.training.checkpoints import split_golden
 from metaclaw.training.curriculum import is_held_out
 from metaclaw.training.examples import Examples
 from metaclaw.training.gate import GateThresholds
-from metaclaw.training.golden import GoldenItem, GoldenThresholds, golden_items
+from metaclaw.training.golden import GoldenItem, golden_items
 from metaclaw.training.habits import HabitTest
-from metaclaw.training.hints import HintPrompts
 from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.loop import SlowLoop
 from metaclaw.training.progress import Phase
-from metaclaw.training.proof import GeneralAbilities, Proof, ProofThresholds
+from metaclaw.training.prompts import PromptMaker
+from metaclaw.training.proof import Proof
 from metaclaw.training.recipe import JudgingBudget, Recipe
 from metaclaw.training.recorded_tasks import RecordedTasks
 from metaclaw.training.references import Correction, References, correction_of
-from metaclaw.training.rehearsal import RehearsalSize
-from metaclaw.training.replay import UnplayableError, sent_request
 from metaclaw.training.rewards import Rewards
-from metaclaw.training.rollback import LiveThresholds, VersionWatch
+from metaclaw.training.rollback import VersionWatch
+from metaclaw.training.run import RunTally
+from metaclaw.training.sampling import VersionSampler
 from metaclaw.training.serving_versions import BY_A_PERSON, Versions
 from metaclaw.training.setbacks import Setbacks, Starvation
 from metaclaw.training.status import LoopStatus
@@ -53,8 +54,8 @@ from metaclaw.training.trainer import BatchTrainer
 from metaclaw.training.training_turns import (
     NOTHING_SCORES,
     Clocks,
-    LoopThresholds,
     QueryTurns,
+    TurnCount,
 )
 from metaclaw.training.trial import CandidateTrial
 from metaclaw.training.variations import Variations
@@ -66,6 +67,7 @@ _LOOK_EVERY_S: Final = 5.0
 _TIDY_EVERY: Final = 120
 _STOP_WITHIN_S: Final = 15.0
 _MOST_CORRECTIONS: Final = 1_000
+_NO_RUN: Final = RunTally().facts() | dict.fromkeys(("step", "steps", "drawn"))
 
 
 def _random_seed() -> int:
@@ -97,8 +99,6 @@ def configured_settings(
         prompts_per_step=policy.prompts_of_a_step(has_own_processor),
         group_size=policy.answers_to_a_prompt(has_own_processor),
         steps=policy.steps,
-        warm_up=10 if has_own_processor else 4,
-        settle=16 if has_own_processor else 8,
         max_tokens=policy.max_new_tokens,
         temperature=policy.temperature,
         rank=policy.lora_rank,
@@ -106,23 +106,12 @@ def configured_settings(
         has_fixed_rate="learning_rate" in policy.model_fields_set,
         hindsight=policy.hindsight,
         rehearsal=policy.rehearsal,
-        rehearsal_size=RehearsalSize()
-        if has_own_processor
-        else RehearsalSize(questions=32, answers=2, at_once=6),
         tokeniser=tokeniser,
         golden=choosing,
         golden_margin=25.0 * policy.golden_margin,  # the gate wants the whole margin shown
-        validation=128 if has_own_processor else 24,
-        validate_every=0 if has_own_processor else 4,
-        settle_every=4 if has_own_processor else 8,
-        # On a CPU a piece takes about a second; elsewhere a whole step does.
-        prompts_a_piece=32 if has_own_processor else 4,
-        tokens_a_piece=65_536 if has_own_processor else 2_048,
     )
-    gate = GateThresholds(
-        kl_most=policy.kl_limit, golden=GoldenThresholds(margin=100.0 * policy.golden_margin)
-    )
-    return TrainingSettings(recipe, gate, proving)
+    gate = GateThresholds(kl_most=policy.kl_limit, golden_margin=100.0 * policy.golden_margin)
+    return TrainingSettings(recipe if has_own_processor else recipe.on_a_cpu(), gate, proving)
 
 
 class SlowLearning:
@@ -164,6 +153,14 @@ class SlowLearning:
         self._known = self._references()
         self._reference = self._known.of
         self.rewards = self._make_rewards()
+        self._prompts = PromptMaker(
+            reader=learning.reader,
+            tokeniser=tokeniser,
+            skill=self._skill,
+            reference=self._reference,
+            generation=learning.generations.at,
+            budgets=Budgets.configured(config.skills),
+        )
         self._tasks = RecordedTasks(
             recorded=learning.recorded,
             verdict=learning.verdicts.verdict_of,
@@ -176,11 +173,7 @@ class SlowLearning:
             host=host,
             is_same=self._is_same,
         )
-        self.watch = VersionWatch(
-            policies=self.policies,
-            versions=self.versions,
-            rules=LiveThresholds(settle_after=policy.canary_turns),
-        )
+        self.watch = VersionWatch(versions=self.versions, settle_after=policy.canary_turns)
         self.slow = self._make_loop()
         self._starvation = Starvation(windows)
 
@@ -210,7 +203,6 @@ class SlowLearning:
         return role is not None and role.kind is RoleKind.SUPPORT
 
     def _make_turns(self) -> QueryTurns:
-        hints = HintPrompts(skill=self._skill, reference=self._reference, tokeniser=self._tokeniser)
         return QueryTurns(
             batches=self.batches,
             reader=self._learning.reader,
@@ -219,7 +211,9 @@ class SlowLearning:
             max_lag=self._policy.max_lag,
             held_out_share=self._policy.held_out_share,
             clocks=lambda: Clocks(self._library.view.generation, self._slot.serving.version),
-            hint=hints.of if self.settings.recipe.hindsight else lambda turn, step: None,
+            hint=self._prompts.hinted
+            if self.settings.recipe.hindsight
+            else lambda turn, step: None,
             can_score=lambda step: any(map(self.rewards.can_score, [step, *self._leads_to(step)])),
             with_task=self._tasks.complete,
             references=self._known.count,
@@ -227,41 +221,17 @@ class SlowLearning:
 
     def _make_loop(self) -> SlowLoop:
         policy = self._policy
-        learning, recipe = self._learning, self.settings.recipe
+        recipe = self.settings.recipe
         base = self._policy.base_model or self._backend.name
+        sampler = VersionSampler(
+            self._backend, self._windows.until_open, recipe.max_tokens, recipe.temperature
+        )
         abilities = GeneralAbilities(
-            backend=self._backend,
+            sampler=sampler,
             tokeniser=self._tokeniser,
             items=self.settings.golden,
-            windows=self._windows,
             folder=self._folder / "golden",
             base=base,
-        )
-        proof = Proof(
-            backend=self._backend,
-            measures=self.rewards,
-            abilities=abilities,
-            windows=self._windows,
-            rules=ProofThresholds(self.settings.gate, recipe.max_tokens, recipe.temperature),
-        )
-        budgets = Budgets.configured(self._config.skills)
-        prompts = SkillPrompts(learning.reader, self._tokeniser, learning.generations.at, budgets)
-        absorption = AbsorptionTest(
-            backend=self._backend,
-            rewards=self.rewards,
-            prompts=prompts,
-            windows=self._windows,
-            max_tokens=recipe.max_tokens,
-            temperature=recipe.temperature,
-        )
-        habits = HabitTest(
-            backend=self._backend,
-            rewards=self.rewards,
-            prompts=prompts,
-            windows=self._windows,
-            rules=lambda: self._library.view.skills,
-            max_tokens=recipe.max_tokens,
-            temperature=recipe.temperature,
         )
         judging, status = JudgingBudget(self._judging_room, self.rewards.needs_judge), LoopStatus()
         trainer = BatchTrainer(
@@ -273,15 +243,8 @@ class SlowLearning:
             recipe=recipe,
             rewards=self.rewards,
             judging=judging,
-            examples=Examples(
-                skill=self._skill,
-                request=self._request,
-                rewards=self.rewards,
-                tokeniser=self._tokeniser,
-            ),
-            variations=Variations(
-                request=self._request, rewards=self.rewards, tokeniser=self._tokeniser
-            ),
+            examples=Examples(prompts=self._prompts, rewards=self.rewards),
+            variations=Variations(prompts=self._prompts, rewards=self.rewards),
             windows=self._windows,
             folder=self._folder,
             base=base,
@@ -295,7 +258,8 @@ class SlowLearning:
             policies=self.policies,
             versions=self.versions,
             windows=self._windows,
-            rules=LoopThresholds(policy.batch_turns, policy.batch_most),
+            least=TurnCount(policy.batch_turns, max(1, policy.batch_turns // 4)),
+            most=max(policy.batch_most, policy.batch_turns),
             trainer=trainer,
             trial=CandidateTrial(
                 turns=self.turns,
@@ -303,28 +267,36 @@ class SlowLearning:
                 versions=self.versions,
                 backend=self._backend,
                 judging=judging,
-                proof=proof,
-                habits=habits,
+                proof=Proof(
+                    sampler=sampler,
+                    rewards=self.rewards,
+                    abilities=abilities,
+                    rules=self.settings.gate,
+                ),
+                habits=HabitTest(
+                    sampler=sampler,
+                    rewards=self.rewards,
+                    prompts=self._prompts,
+                    rules=lambda: self._library.view.skills,
+                ),
                 folder=self._folder,
                 judge=lambda: self._learning.models.shown(self._config.judge),
                 status=status,
             ),
-            absorption=AbsorptionLook(
+            absorption=AbsorptionTest(
                 turns=self.turns,
                 policies=self.policies,
                 versions=self.versions,
                 windows=self._windows,
                 judging=judging,
-                test=absorption,
+                sampler=sampler,
+                rewards=self.rewards,
+                prompts=self._prompts,
                 skills=lambda: self._library.view.skills,
                 status=status,
             ),
             setbacks=Setbacks(
-                policies=self.policies,
-                backend=self._backend,
-                judging=judging,
                 trainer=trainer,
-                status=status,
                 tell=lambda text: self._learning.announce("notice", {"text": text}),
                 retry_s=self.settings.retry_s,
             ),
@@ -353,16 +325,14 @@ class SlowLearning:
             await self.watch.look()
             if self._library.view.generation != generation or self.versions.has_lost_some:
                 generation = self._library.view.generation
-                await self.versions.refresh()
+                await self.versions.restore()
 
     async def train(self) -> dict[str, Json]:
         """Begin now with the turns there are, or go on with a run that was interrupted; return
         facts about the turns.
         """
         continues = await run_sync(self.slow.has_unfinished_run)
-        waiting = await run_sync(
-            self.turns.waiting, max(self._policy.batch_most, self._policy.batch_turns)
-        )
+        waiting = await run_sync(self.turns.waiting, self.slow.most)
         turns = waiting.turns
         rejections = await run_sync(partial(self.turns.rejections, is_fresh=True))
         reasons: dict[str, Json] = {reason.value: count for reason, count in rejections.items()}
@@ -397,49 +367,42 @@ class SlowLearning:
                 "training goes on for a while batches=%s; what it makes is thrown away",
                 list(batches),
             )
-        await self.versions.refresh()
+        await self.versions.restore()
 
     def training(self) -> dict[str, Json]:
         """What the slow loop is doing, for people."""
-        tally, state = self.slow.status.tally, self.slow.status.state
+        status = self.slow.status
+        tally, state = status.tally, status.state
         if state is LoopState.TRAINING and tally is not None and tally.phase == Phase.CHOOSE.value:
             state = LoopState.CHOOSING
-        return {
+        facts: dict[str, Json] = {
             "state": state.value,
-            "step": None if tally is None else tally.steps,
-            "steps": None if tally is None else tally.of_steps,
             "test": self.slow.trial.proof.abilities.progress
             if state is LoopState.PROVING
             else None,
-            "drawn": None if tally is None else tally.drawn,
-            "mean_reward": None if tally is None else tally.mean_reward,
-            "validated": None if tally is None else tally.validated,
-            "skipped": {}
-            if tally is None
-            else {reason.value: count for reason, count in tally.skipped.items()},
             "version": self._slot.serving.version,
             "paused_reason": self._paused(),
             "troubles": list[Json](self._troubles()),
         }
+        return facts | (_NO_RUN if tally is None else tally.facts())
 
     def _paused(self) -> str | None:
         """Why training stands still, though it has something to do."""
-        if (
-            self.slow.status.state in (LoopState.UNPAID, LoopState.MEMORY)
-            and self.slow.status.trouble is not None
-        ):
-            return self.slow.status.trouble.removeprefix("waits: ")
+        status = self.slow.status
+        if status.state in (LoopState.UNPAID, LoopState.MEMORY) and status.trouble is not None:
+            return status.trouble.removeprefix("waits: ")
         return None if self._windows.window is not None else self._windows.shut_because
 
     def _troubles(self) -> list[str]:
         """What keeps training or a version from going on, or makes a run smaller, and what was
         rolled back.
         """
+        status = self.slow.status
         told = (
-            self.slow.status.trouble,
-            self.slow.status.notice,
-            None if self.slow.status.tally is None else self.slow.status.tally.notice,
-            self._starvation.warning(self.slow.status.state),
+            status.trouble,
+            status.notice,
+            None if status.tally is None else status.tally.notice,
+            self._starvation.warning(status.state),
             self.watch.notice,
         )
         return [*(one for one in told if one is not None), *self.versions.troubles]
@@ -456,14 +419,6 @@ class SlowLearning:
         """What the learning budget has for judging."""
         judge = self._learning.models.shown(self._config.judge) or ""
         return await self._learning.budget.room(Purpose.JUDGE, judge)
-
-    def _request(self, turn: TurnId) -> ChatRequest | None:
-        """What the provider got for a turn; None where that cannot be read. Blocks."""
-        recorded = self._learning.reader.turn(turn)
-        try:
-            return None if recorded is None else sent_request(recorded.turn)
-        except UnplayableError:
-            return None
 
     def _references(self) -> References:
         learning, share = self._learning, self._policy.held_out_share

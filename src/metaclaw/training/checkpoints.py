@@ -1,55 +1,39 @@
 """The checkpoints of a run: kept on the way, and measured at the end. The one with the highest
-reward on validation prompts is taken, unless others lose less on the golden set.
-
-If the chosen checkpoint loses more than the margin, it is measured again with smaller changes of
-its weights."""
+reward on validation prompts is taken, unless others lose less on the golden set."""
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
 from typing import Final
 
 import msgspec
-from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Drawing, Rollout
-from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
+from metaclaw.ports import RunPlan
+from metaclaw.training.abilities import passed_items
 from metaclaw.training.curriculum import TrainingPrompt
-from metaclaw.training.golden import GoldenItem, read_answer
+from metaclaw.training.golden import GoldenItem
 from metaclaw.training.journal import DriftError, Journal, StaleError
 from metaclaw.training.progress import checkpoint_steps
 from metaclaw.training.recipe import Recipe
 from metaclaw.training.records import StepRecord
+from metaclaw.training.sampling import VersionSampler
 
 log = logging.getLogger(__name__)
 
-SCALES: Final = (1.0, 0.9, 0.8)
-"""Factors for the change of the weights; the first is the change as it was learned."""
 _NEARLY: Final = 0.03
-_GOLDEN_TOKENS: Final = 96
 _SHARE: Final = 6
 _LEAST: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Weights after `step`, with their change multiplied by `scale`. `reward` is the mean reward of
-    greedy answers to the validation prompts, `golden` the points gained or lost on the golden
-    subset since the beginning of the run."""
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
+    """Weights after `step`. `reward` is the mean reward of greedy answers to the validation prompts,
+    `golden` the points gained or lost on the golden subset since the beginning of the run."""
 
     step: int
-    scale: float
     reward: float
     golden: float
-
-    @property
-    def lost(self) -> float:
-        """Points lost on the golden subset."""
-        return max(0.0, -self.golden)
 
 
 def choose_checkpoint(measured: Sequence[Checkpoint], margin: float) -> Checkpoint:
@@ -57,34 +41,8 @@ def choose_checkpoint(measured: Sequence[Checkpoint], margin: float) -> Checkpoi
     checkpoint that loses more than the margin is chosen only if all of them do."""
     best = max(checkpoint.reward for checkpoint in measured)
     good = [checkpoint for checkpoint in measured if checkpoint.reward >= best - _NEARLY]
-    harmless = [checkpoint for checkpoint in good if checkpoint.lost <= margin]
-    return max(
-        harmless or good,
-        key=lambda checkpoint: (
-            checkpoint.golden,
-            checkpoint.reward,
-            checkpoint.step,
-            checkpoint.scale,
-        ),
-    )
-
-
-def to_measure(
-    steps: Iterable[int], measured: Sequence[Checkpoint], margin: float, *, scales: bool
-) -> tuple[int, float] | None:
-    """Step and scale of the weights to measure next; None if enough is known to choose. Smaller
-    changes are measured only if the checkpoint that would be chosen loses more than the margin."""
-    known = {(checkpoint.step, checkpoint.scale) for checkpoint in measured}
-    for step in steps:
-        if (step, SCALES[0]) not in known:
-            return step, SCALES[0]
-    chosen = choose_checkpoint(measured, margin)
-    if not scales or chosen.lost <= margin:
-        return None
-    step = choose_checkpoint(
-        [checkpoint for checkpoint in measured if checkpoint.scale == SCALES[0]], margin
-    ).step
-    return next(((step, scale) for scale in SCALES[1:] if (step, scale) not in known), None)
+    harmless = [checkpoint for checkpoint in good if checkpoint.golden >= -margin]
+    return max(harmless or good, key=lambda one: (one.golden, one.reward, one.step))
 
 
 def set_aside(
@@ -155,99 +113,67 @@ def _hash(name: str) -> bytes:
     return hashlib.blake2b(name.encode(), digest_size=8).digest()
 
 
-class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """A checkpoint's mean greedy reward on the validation prompts, and the share of the golden
-    subset it passes.
-    """
-
-    reward: float
-    golden: float
-
-
-Sampler = Callable[[Sequence[Sequence[int]], Drawing], Awaitable[list[list[Rollout]]]]
-"""Draws rollouts of some weights."""
-
-
 @dataclass(eq=False, kw_only=True)
 class RunCheckpoints:
-    """The checkpoints of one run. `may_go_on` waits for a window;
-    `greedy_reward` is the mean reward of weights on the validation prompts. All that is found is in
-    the journal."""
+    """The checkpoints of one run. `greedy_reward` is the mean reward of weights on the validation
+    prompts. All that is found is in the journal."""
 
     plan: RunPlan
     recipe: Recipe
-    backend: TrainingBackend
+    sampler: VersionSampler
     journal: Journal
-    may_go_on: Callable[[], Awaitable[None]]
     greedy_reward: Callable[[Weights], Awaitable[float]]
 
     async def keep(self, label: str, records: Sequence[StepRecord]) -> None:
         """Keep the present weights where the schedule wants them; what a better point replaces
         goes.
         """
-        due, done = checkpoint_steps(records, self.recipe.schedule), len(records)
+        due, done = checkpoint_steps(records, self.recipe), len(records)
         if done not in due or await self._kept(done) is not None:
             return
-        await self.may_go_on()
-        weights = await self.backend.keep(f"{label}-step-{done:05d}")
+        await self.sampler.until_open()
+        weights = await self.sampler.backend.keep(f"{label}-step-{done:05d}")
         before = await self.journal.all_weights()
-        await self.journal.keep(f"weights-{_name(done)}", weights)
+        await self.journal.keep(_weights_name(done), weights)
         wanted = [await self._kept(one) for one in due]
         for old in before:
             if old not in wanted:
-                await self.backend.discard(old)
+                await self.sampler.backend.discard(old)
 
     async def choose(self, label: str, records: Sequence[StepRecord], reason: str) -> Weights:
         """The weights of the best checkpoint, under the label where the backend can give them
         another.
         """
-        steps = checkpoint_steps(records, self.recipe.schedule)
+        steps = checkpoint_steps(records, self.recipe)
         if not steps:
             raise DriftError(
                 f"run {self.plan.name} was dropped before it had learned anything: {reason}"
             )
-        scales, margin = self.backend.abilities.scales, self.recipe.golden_margin
-        measured: list[Checkpoint] = []
-        while (missing := to_measure(steps, measured, margin, scales=scales)) is not None:
-            measured.append(await self._measure(label, records, *missing))
-        chosen = choose_checkpoint(measured, margin)
+        measured = [await self._measure(records, step) for step in steps]
+        chosen = choose_checkpoint(measured, self.recipe.golden_margin)
         log.info("checkpoint_chosen run=%s chosen=%s of=%s", self.plan.name, chosen, measured)
         weights = await self._weights(chosen.step)
-        if not scales:
+        if not self.sampler.backend.abilities.scales:
             return weights
-        await self.may_go_on()
-        return await self.backend.shrink(weights, chosen.scale, label)
+        await self.sampler.until_open()
+        return await self.sampler.backend.shrink(weights, 1.0, label)
 
-    async def _measure(
-        self, label: str, records: Sequence[StepRecord], step: int, scale: float
-    ) -> Checkpoint:
-        """What weights of this step and size do on the validation prompts and the golden subset."""
+    async def _measure(self, records: Sequence[StepRecord], step: int) -> Checkpoint:
+        """What the weights after this step do on the validation prompts and the golden subset."""
 
         async def golden_before() -> float:
             return await self._golden_share(self.plan.start)
 
-        async def measure() -> Measured:
-            weights = await self._weights(step)
-            weights = weights if scale == 1.0 else await self._smaller(label, step, scale, weights)
-            validated = records[step - 1].validated if scale == 1.0 else None
+        async def measure() -> Checkpoint:
+            weights, validated = await self._weights(step), records[step - 1].validated
             reward = await self.greedy_reward(weights) if validated is None else validated
-            return Measured(reward, await self._golden_share(weights))
+            return Checkpoint(step, reward, 100.0 * (await self._golden_share(weights) - begun))
 
         begun = await self.journal.once("golden-begun", float, golden_before)
-        found = await self.journal.once(f"measured-{_name(step, scale)}", Measured, measure)
-        return Checkpoint(step, scale, found.reward, 100.0 * (found.golden - begun))
-
-    async def _smaller(self, label: str, step: int, scale: float, weights: Weights) -> Weights:
-        async def shrink() -> Weights:
-            await self.may_go_on()
-            return await self.backend.shrink(
-                weights, scale, f"{label}-step-{step:05d}-of-{scale:g}"
-            )
-
-        return await self.journal.once(f"weights-{_name(step, scale)}", Weights, shrink)
+        return await self.journal.once(f"measured-{step:05d}", Checkpoint, measure)
 
     async def _kept(self, step: int) -> Weights | None:
-        return await self.journal.find(f"weights-{_name(step)}", Weights)
+        return await self.journal.find(_weights_name(step), Weights)
 
     async def _weights(self, step: int) -> Weights:
         weights = await self._kept(step)
@@ -260,41 +186,9 @@ class RunCheckpoints:
         tokeniser, items = self.recipe.tokeniser, self.recipe.golden
         if tokeniser is None or not items:
             return 0.0
-        passed, draw = 0, self.drawn_from(weights)
-        # Answers are as long as in the gate, so that both measure the same.
-        for room, some in groupby(sorted(items, key=_room), _room):
-            asked = list(some)
-            prompts = await run_sync(_prompts, tokeniser, asked)
-            drawn = await self.greedy(prompts, room, draw)
-            passed += sum(
-                item.passes(read_answer(one.text)) for item, one in zip(asked, drawn, strict=True)
-            )
-        return passed / len(items)
-
-    def drawn_from(self, weights: Weights | None) -> Sampler:
-        """Draws from kept weights; None are the untrained ones."""
-        return (
-            self.backend.sample_base
-            if weights is None
-            else partial(self.backend.sample, weights=weights)
-        )
-
-    async def greedy(
-        self, prompts: Sequence[Sequence[int]], max_tokens: int, draw: Sampler
-    ) -> list[Rollout]:
-        """The likeliest answer to each prompt."""
-        await self.may_go_on()
-        drawn = await draw(prompts, Drawing(1, max_tokens, 0.0))
-        return [group[0] for group in drawn]
+        passed = await passed_items(items, self.sampler, tokeniser, weights)
+        return sum(passed.values()) / len(items)
 
 
-def _prompts(tokeniser: Tokeniser, items: Sequence[GoldenItem]) -> list[tuple[int, ...]]:
-    return [tokeniser.prompt(item.request) for item in items]
-
-
-def _room(item: GoldenItem) -> int:
-    return min(item.max_tokens, _GOLDEN_TOKENS)
-
-
-def _name(step: int, scale: float = 1.0) -> str:
-    return f"{step:05d}-{scale:g}"
+def _weights_name(step: int) -> str:
+    return f"weights-{step:05d}"

@@ -5,31 +5,32 @@ again, the question repeated, an answer without an end, an answer several times 
 The gate compares a candidate's answers with the serving version's on the same held-out questions
 (`find_degeneration`) and objects to:
 
-- one answer to more than the share `one_answer` of the distinct questions, and twice as often as
+- one answer to more than the share `_ONE_ANSWER` of the distinct questions, and twice as often as
   before, unless the checks accept no other answer
 - answers that repeat themselves, have no end, are empty, or echo the question, if the share of such
-  answers has grown by more than `more_often` and significantly (a sign test on the questions on
-  which the two versions differ, at `alpha`)
-- a median length of more than `longer` times the old one and of at least `long_tokens`
+  answers has grown by more than `_MORE_OFTEN` and significantly (a sign test on the questions on
+  which the two versions differ, at `_ALPHA`)
+- a median length of more than `_LONGER` times the old one and of at least `_LONG_TOKENS`
 
 Shorter answers are reported but accepted: many rules ask for brevity. `is_degenerate` examines a
 single answer; a degenerate answer gets no reward."""
 
 import math
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+_LEAST_QUESTIONS: Final = 3
+"""Fewer distinct questions are not judged."""
+_ONE_ANSWER: Final = 0.6
+_MORE_OFTEN: Final = 0.15
+_ALPHA: Final = 0.05
+_LONGER: Final = 3.0
+_LONG_TOKENS: Final = 48
 _RUN = re.compile(r"(.{1,48}?)\1{2,}", re.DOTALL)
-_LEAST_RUN = 12
-_GRAM = 4
-_LEAST_WORDS = 12
-_LEAST_COMPRESSED = 200
-_ORDINARY_RATIO = 0.3
 _WORD = re.compile(r"\w+")
 _WINDOW_CHARS: Final = 400
 _LONG_UNIT: Final = re.compile(r"(?P<unit>.{4,100}?)(?P=unit){2,}", re.DOTALL)
@@ -51,43 +52,33 @@ class HeldOutAnswer:
     is_whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class DegenerationThresholds:
-    """When answers count as degenerate. Fewer than `least` distinct questions are not judged."""
-
-    least: int = 3
-    one_answer: float = 0.6
-    more_often: float = 0.15
-    alpha: float = 0.05
-    longer: float = 3.0
-    long_tokens: int = 48
-
-
 def find_degeneration(
     candidate: Sequence[HeldOutAnswer],
     serving: Sequence[HeldOutAnswer],
-    rules: DegenerationThresholds | None = None,
     demanded: Collection[str] = (),
 ) -> list[str]:
     """Objections to the candidate's answers, in words. Both versions answer the same questions in
     the same order. `demanded` are answers that are the only one their check accepts."""
-    rules = rules or DegenerationThresholds()
-    if len({answer.question for answer in candidate}) < rules.least:
+    if len({answer.question for answer in candidate}) < _LEAST_QUESTIONS:
         return []
-    same = _same_answers(candidate, serving, rules)
-    if same is not None and one_answer(candidate) in demanded:
-        same = None
-    objections = [same, _grown(candidate, serving, rules)]
+    is_demanded = one_answer(candidate) in demanded
+    objections = [
+        None if is_demanded else _same_answers(candidate, serving),
+        _grown(candidate, serving),
+    ]
     kinds: tuple[tuple[str, Callable[[HeldOutAnswer], bool]], ...] = (
         (
             "repeat themselves",
-            lambda answer: repeats_itself(answer.text) or is_one_piece(answer.text),
+            lambda answer: (
+                bool(answer.text.strip())
+                and (is_degenerate(answer.text) or is_one_piece(answer.text))
+            ),
         ),
         ("have no end", lambda answer: not answer.is_whole),
         ("are empty", lambda answer: not answer.text.strip()),
         ("only say the question again", lambda answer: echoes(answer.question, answer.text)),
     )
-    objections += [_more_often(words, test, candidate, serving, rules) for words, test in kinds]
+    objections += [_more_often(words, test, candidate, serving) for words, test in kinds]
     return [words for words in objections if words is not None]
 
 
@@ -132,18 +123,6 @@ def describe_length(
     )
 
 
-def repeats_itself(text: str) -> bool:
-    """Whether at least half of a text is repetition."""
-    return repeated_share(text) >= 0.5
-
-
-def repeated_share(text: str) -> float:
-    """The share of a text, from 0 to 1, that repeats earlier parts of it. It is the largest of
-    three measures: runs of one phrase, repeated groups of four words, and, for long texts,
-    compression beyond that of ordinary text."""
-    return max(_run_share(text), _gram_share(text), _compressible_share(text))
-
-
 def is_one_piece(text: str) -> bool:
     """Whether a text, however short, is one character or word repeated, or another piece three
     times or more.
@@ -166,36 +145,13 @@ def echoes(question: str, text: str) -> bool:
     return shared >= 0.8 * len(asked) and shared >= 0.8 * len(answered)
 
 
-def _run_share(text: str) -> float:
-    if not text:
-        return 0.0
-    runs = [(match.end() - match.start(), len(match[1])) for match in _RUN.finditer(text)]
-    return sum(length - unit for length, unit in runs if length >= _LEAST_RUN) / len(text)
-
-
-def _gram_share(text: str) -> float:
-    words = _words(text)
-    if len(words) < _LEAST_WORDS:
-        return 0.0
-    grams = [tuple(words[at : at + _GRAM]) for at in range(len(words) - _GRAM + 1)]
-    return 1.0 - len(set(grams)) / len(grams)
-
-
-def _compressible_share(text: str) -> float:
-    raw = text.encode()
-    if len(raw) < _LEAST_COMPRESSED:
-        return 0.0
-    return max(0.0, 1.0 - len(zlib.compress(raw, 9)) / len(raw) / _ORDINARY_RATIO)
-
-
 def _same_answers(
     candidate: Sequence[HeldOutAnswer],
     serving: Sequence[HeldOutAnswer],
-    rules: DegenerationThresholds,
 ) -> str | None:
     new, old = _first_answers(candidate), _first_answers(serving)
     (text, count), (_, before) = Counter(new).most_common(1)[0], Counter(old).most_common(1)[0]
-    if count <= rules.one_answer * len(new) or count < 2 * before:
+    if count <= _ONE_ANSWER * len(new) or count < 2 * before:
         return None
     return f"gives one answer to {count} of {len(new)} different questions: {text[:40]!r}"
 
@@ -205,14 +161,13 @@ def _more_often(
     test: Callable[[HeldOutAnswer], bool],
     candidate: Sequence[HeldOutAnswer],
     serving: Sequence[HeldOutAnswer],
-    rules: DegenerationThresholds,
 ) -> str | None:
     new, old = [test(answer) for answer in candidate], [test(answer) for answer in serving]
     only_new = sum(is_now and not was for is_now, was in zip(new, old, strict=True))
     only_old = sum(was and not is_now for is_now, was in zip(new, old, strict=True))
     if (
-        only_new - only_old <= rules.more_often * len(new)
-        or _chance(only_new, only_new + only_old) > rules.alpha
+        only_new - only_old <= _MORE_OFTEN * len(new)
+        or _chance(only_new, only_new + only_old) > _ALPHA
     ):
         return None
     return f"{sum(new)} of {len(new)} answers {words}, before {sum(old)}"
@@ -221,10 +176,9 @@ def _more_often(
 def _grown(
     candidate: Sequence[HeldOutAnswer],
     serving: Sequence[HeldOutAnswer],
-    rules: DegenerationThresholds,
 ) -> str | None:
     new, old = _median_tokens(candidate), _median_tokens(serving)
-    if new < rules.long_tokens or new <= rules.longer * old:
+    if new < _LONG_TOKENS or new <= _LONGER * old:
         return None
     return f"answers grew to {new:g} tokens from {old:g} (median)"
 

@@ -32,12 +32,14 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 from statistics import NormalDist
-from typing import TypeAlias
+from typing import Any, Final
+
+import msgspec
 
 from metaclaw.domain.chat import (
     ChatRequest,
@@ -52,8 +54,8 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.errors import TrainingError
 from metaclaw.training.advantages import spread
+from metaclaw.training.answers import parts_of, words_of, written_call
 
-_MAX_TOKENS = 64
 _MOST_NAMED = 5
 _REFUSAL = re.compile(
     r"\b(can(?:'|’)?t|cannot|can not|won(?:'|’)?t|will not|unable to|not able to|not going to|must"
@@ -62,37 +64,40 @@ _REFUSAL = re.compile(
     r" appropriate|inappropriate)\b",
     re.IGNORECASE,
 )
-_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_Object: TypeAlias = dict[str, Json]
+_Z: Final = 1.72
+"""Half the width of an interval in standard errors."""
+_WEAK: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class WantedCall:
+class WantedCall(msgspec.Struct, frozen=True):
     """The one tool call that is right."""
 
     name: str
-    arguments: Mapping[str, Json]
+    arguments: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The check of an item: every condition that is set must hold."""
 
-    match: re.Pattern[str] | None = None
-    reject: re.Pattern[str] | None = None
-    whole_json: Json = None
-    keys: frozenset[str] | None = None
+    match: str | None = None
+    reject: str | None = None
+    whole_json: Any = msgspec.field(default=None, name="json")
+    keys: list[str] | None = None
     call: WantedCall | None = None
     no_call: bool = False
     refuses: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GoldenAnswer:
-    """An answer: its text and its calls."""
+class _Entry(Wanted, frozen=True, kw_only=True):
+    """An item as it is written."""
 
-    text: str
-    calls: tuple[ToolCall, ...] = ()
+    name: str
+    category: str
+    ask: str
+    system: str | None = None
+    tools: list[str] = []
+    max_tokens: int = 64
+    reference: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,40 +112,26 @@ class GoldenItem:
 
     @property
     def max_tokens(self) -> int:
-        return self.request.sampling.max_tokens or _MAX_TOKENS
+        return self.request.sampling.max_tokens or 0
 
-    def passes(self, answer: GoldenAnswer) -> bool:
-        wanted, text = self.wanted, answer.text.strip()
+    def passes(self, said: str) -> bool:
+        """Whether an answer, as the model writes it, is right."""
+        tools = [tool for tool in self.request.tools if isinstance(tool, Tool)]
+        parts = parts_of(said, tools)
+        text, wanted = words_of(parts), self.wanted
+        calls = [part for part in parts if isinstance(part, ToolCall)]
         return (
-            (wanted.match is None or wanted.match.search(text) is not None)
-            and (wanted.reject is None or wanted.reject.search(text) is None)
+            (wanted.match is None or _finds(wanted.match, text))
+            and (wanted.reject is None or not _finds(wanted.reject, text))
             and (wanted.whole_json is None or _equal(_document(text), wanted.whole_json))
             and (wanted.keys is None or _has_keys(_document(text), wanted.keys))
-            and (wanted.call is None or self._is_called(wanted.call, answer.calls))
-            and (not wanted.no_call or (not answer.calls and bool(text)))
+            and (wanted.call is None or _is_called(wanted.call, calls, tools))
+            and (not wanted.no_call or (not calls and bool(text)))
             and (
                 wanted.refuses is None
                 or (bool(text) and (_REFUSAL.search(text) is not None) == wanted.refuses)
             )
         )
-
-    def _is_called(self, wanted: WantedCall, calls: Sequence[ToolCall]) -> bool:
-        if len(calls) != 1 or calls[0].name != wanted.name:
-            return False
-        arguments = _document(calls[0].arguments)
-        tool = next(
-            tool
-            for tool in self.request.tools
-            if isinstance(tool, Tool) and tool.name == wanted.name
-        )
-        allowed = tool.parameters["properties"]
-        if (
-            not isinstance(arguments, dict)
-            or not isinstance(allowed, dict)
-            or not arguments.keys() <= allowed.keys()
-        ):
-            return False
-        return all(_equal(arguments.get(key), value) for key, value in wanted.arguments.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +155,9 @@ class GoldenScore:
         return sum(self.passed.values()) / len(self.passed)
 
 
-@dataclass(frozen=True, slots=True)
-class GoldenThresholds:
-    """How much may be lost. `margin` is in percentage points, `z` the half-width of an interval in
-    standard errors. If the serving version passes less than the share `weak`, likelihoods are
-    always compared."""
-
-    margin: float = 2.0
-    z: float = 1.72
-    weak: float = 0.1
-
-    def for_try(self, number: int) -> "GoldenThresholds":
-        """Wider intervals, so that `number` tries together are wrong no more often than one try
-        with these rules.
-        """
-        normal = NormalDist()
-        return replace(self, z=normal.inv_cdf(1.0 - (1.0 - normal.cdf(self.z)) / number))
+def is_weak(serving: GoldenScore) -> bool:
+    """Whether the serving version passes so little that likelihoods are always compared."""
+    return serving.share < _WEAK
 
 
 class GoldenStanding(StrEnum):
@@ -195,28 +173,28 @@ class GoldenStanding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PointChange:
-    """A mean change in percentage points, with its interval."""
+    """A mean change in percentage points, with half the width of its interval."""
 
     points: float
-    low: float
-    high: float
+    width: float
 
-    @classmethod
-    def around(cls, points: float, width: float) -> "PointChange":
-        """From its mean and half the width of its interval."""
-        return cls(points, points - width, points + width)
+    @property
+    def low(self) -> float:
+        return self.points - self.width
+
+    @property
+    def high(self) -> float:
+        return self.points + self.width
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenComparison:
-    """The changes from the serving version to the candidate. `broken` and `fixed` are names of
-    items.
+    """The change of the share of passed items from the serving version to the candidate, and that
+    of the likelihood of references, if it was measured.
     """
 
     passes: PointChange
     likelihood: PointChange | None
-    broken: tuple[str, ...]
-    fixed: tuple[str, ...]
     standing: GoldenStanding
     words: str
 
@@ -254,38 +232,21 @@ def read_items(text: str, grids: str = "") -> tuple[GoldenItem, ...]:
         for grid in tomllib.loads(grids).get("grids", ())
         for row in grid["rows"]
     ]
-    return tuple(_item(entry, tools) for entry in (*table["items"], *rows))
+    entries = msgspec.convert([*table["items"], *rows], list[_Entry])
+    return tuple(_item(entry, tools) for entry in entries)
 
 
-def _filled(item: _Object, columns: Sequence[str]) -> _Object:
+def _filled(item: dict[str, Json], columns: Sequence[str]) -> dict[str, Json]:
     text = json.dumps(item)
     for number, column in enumerate(columns, 1):
         text = text.replace(f"<{number}>", column)
-    entry: _Object = json.loads(text)
+    entry: dict[str, Json] = json.loads(text)
     return entry | {"json": json.loads(str(entry["json"]))} if "json" in entry else entry
 
 
 def golden_version(items: Sequence[GoldenItem]) -> str:
     """A hash that changes whenever a question, a check or a reference does."""
-    digest = hashlib.sha256()
-    for item in items:
-        wanted = item.wanted
-        patterns = [
-            None if pattern is None else pattern.pattern
-            for pattern in (wanted.match, wanted.reject)
-        ]
-        calls = wanted.call, wanted.no_call, wanted.refuses
-        content = (
-            item.name,
-            item.request,
-            patterns,
-            wanted.whole_json,
-            sorted(wanted.keys or ()),
-            calls,
-            item.reference,
-        )
-        digest.update(repr(content).encode())
-    return digest.hexdigest()[:16]
+    return hashlib.sha256(repr(items).encode()).hexdigest()[:16]
 
 
 def reference_pairs(
@@ -297,57 +258,48 @@ def reference_pairs(
     return [(tuple(prompt(item.request)), tuple(encode(item.reference))) for item in items]
 
 
-def read_answer(text: str) -> GoldenAnswer:
-    """Parse text and calls of a model that writes calls as `<tool_call>{"name": …, "arguments":
-    {…}}</tool_call>`.
-
-    Tags whose content is not a valid call stay in the text.
-    """
-    calls: list[ToolCall] = []
-
-    def take(match: re.Match[str]) -> str:
-        valid = _calls_in(match[1])
-        calls.extend(valid)
-        return "" if valid else match[0]
-
-    rest = _CALL.sub(take, text)
-    return GoldenAnswer(rest, tuple(calls))
-
-
 def compare_golden(
     serving: GoldenScore,
     candidate: GoldenScore,
-    rules: GoldenThresholds | None = None,
+    margin: float = 2.0,
+    *,
+    tries: int = 1,
     of: int | None = None,
 ) -> GoldenComparison:
-    """Compare on the items tried so far, of `of` in all. Raises TrainingError if the two were not
-    tried on the same items.
+    """Compare on the items tried so far, of `of` in all. `margin` is in percentage points. Intervals
+    are so wide that `tries` comparisons together are wrong no more often than a single one. Raises
+    TrainingError if the two were not tried on the same items.
     """
-    rules = rules or GoldenThresholds()
     _same_items(serving.passed, candidate.passed)
     tried = len(serving.passed)
     whole = max(tried, of or tried)
-    broken = tuple(
-        name for name, was in serving.passed.items() if was and not candidate.passed[name]
-    )
-    fixed = tuple(
-        name for name, was in serving.passed.items() if not was and candidate.passed[name]
-    )
-    z = rules.z * math.sqrt(whole / tried)
-    passes = _change_of_passes(tried, len(broken), len(fixed), z)
+    normal = NormalDist()
+    z = normal.inv_cdf(1.0 - (1.0 - normal.cdf(_Z)) / tries) * math.sqrt(whole / tried)
+    broken = [name for name, was in serving.passed.items() if was and not candidate.passed[name]]
+    fixed = sum(candidate.passed[name] and not was for name, was in serving.passed.items())
+    passes = _change_of_passes(tried, len(broken), fixed, z)
     likelihood = None
     if serving.likelihood is not None and candidate.likelihood is not None:
         points, error = likelihood_points(serving.likelihood, candidate.likelihood)
-        likelihood = PointChange.around(points, z * error)
+        likelihood = PointChange(points, z * error)
     standing = _standing(
         passes,
         likelihood,
-        is_weak=serving.share < rules.weak,
+        is_weak=is_weak(serving),
         is_all=tried == whole,
-        margin=rules.margin,
+        margin=margin,
     )
-    words = _in_words(serving, passes, likelihood, broken, standing, rules.margin)
-    return GoldenComparison(passes, likelihood, broken, fixed, standing, words)
+    change = f"{passes.points:+.1f} points, at worst {passes.low:+.1f}, on {tried:,} questions"
+    if likelihood is not None:
+        change += f"; reference answers {likelihood.points:+.1f} points as likely"
+    words = f"{_VERDICTS[standing]} ({change})"
+    if standing is GoldenStanding.LOST:
+        named = ", ".join(broken[:_MOST_NAMED]) + (" …" if len(broken) > _MOST_NAMED else "")
+        lost = f"; broken: {named}" if broken else ""
+        words = (
+            f"{_VERDICTS[standing]}, or not shown to be within {margin:g} points ({change}{lost})"
+        )
+    return GoldenComparison(passes, likelihood, standing, words)
 
 
 def likelihood_points(
@@ -364,56 +316,40 @@ def likelihood_points(
     return mean, deviation / math.sqrt(max(1, len(gains) - 1))
 
 
-def _calls_in(text: str) -> list[ToolCall]:
-    document = _document(text)
-    calls: list[ToolCall] = []
-    for entry in document if isinstance(document, list) else [document]:
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if not isinstance(entry, dict) or not isinstance(name, str):
-            return []
-        calls.append(ToolCall("", name, json.dumps(entry.get("arguments", {}))))
-    return calls
-
-
-def _item(entry: _Object, tools: Mapping[str, Tool]) -> GoldenItem:
-    offered = tuple(tools[name] for name in _texts(entry.get("tools", [])))
-    call = _call(entry["call"]) if "call" in entry else None
-    system = (Message(Role.SYSTEM, (Text(str(entry["system"])),)),) if "system" in entry else ()
-    asked = Message(Role.USER, (Text(str(entry["ask"])),))
-    most = entry.get("max_tokens", _MAX_TOKENS)
-    sampling = Sampling(
-        max_tokens=most if isinstance(most, int) else _MAX_TOKENS, temperature=0.0, seed=0
+def _item(entry: _Entry, tools: Mapping[str, Tool]) -> GoldenItem:
+    system = () if entry.system is None else (Message(Role.SYSTEM, (Text(entry.system),)),)
+    request = ChatRequest(
+        Wire.CHAT,
+        "",
+        (*system, Message(Role.USER, (Text(entry.ask),))),
+        tuple(tools[name] for name in entry.tools),
+        sampling=Sampling(max_tokens=entry.max_tokens, temperature=0.0, seed=0),
     )
-    request = ChatRequest(Wire.CHAT, "", (*system, asked), offered, sampling=sampling)
-    wanted = Wanted(
-        match=_pattern(entry.get("match")),
-        reject=_pattern(entry.get("reject")),
-        whole_json=entry.get("json"),
-        keys=frozenset(_texts(entry["keys"])) if "keys" in entry else None,
-        call=call,
-        no_call=entry.get("no_call") is True,
-        refuses=None if "refuses" not in entry else entry["refuses"] is True,
+    call = entry.call
+    reference = entry.reference if call is None else written_call(call.name, call.arguments)
+    return GoldenItem(entry.name, entry.category, request, entry, reference)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _finds(pattern: str, text: str) -> bool:
+    return _compiled(pattern).search(text) is not None
+
+
+def _is_called(wanted: WantedCall, calls: Sequence[ToolCall], tools: Sequence[Tool]) -> bool:
+    if [call.name for call in calls] != [wanted.name]:
+        return False
+    arguments = _document(calls[0].arguments)
+    (allowed,) = [tool.parameters["properties"] for tool in tools if tool.name == wanted.name]
+    return (
+        isinstance(arguments, dict)
+        and isinstance(allowed, dict)
+        and arguments.keys() <= allowed.keys()
+        and all(_equal(arguments.get(key), value) for key, value in wanted.arguments.items())
     )
-    reference = str(entry["reference"]) if call is None else _written(call)
-    return GoldenItem(str(entry["name"]), str(entry["category"]), request, wanted, reference)
-
-
-def _call(value: Json) -> WantedCall:
-    if not isinstance(value, dict) or not isinstance(arguments := value.get("arguments"), dict):
-        raise ValueError(f"{value!r} is not a call")
-    return WantedCall(str(value["name"]), arguments)
-
-
-def _written(call: WantedCall) -> str:
-    return f"<tool_call>{json.dumps({'name': call.name, 'arguments': call.arguments})}</tool_call>"
-
-
-def _pattern(value: Json) -> re.Pattern[str] | None:
-    return None if value is None else re.compile(str(value), re.IGNORECASE)
-
-
-def _texts(value: Json) -> list[str]:
-    return list(map(str, value)) if isinstance(value, list) else []
 
 
 def _document(text: str) -> Json:
@@ -438,14 +374,14 @@ def _equal(given: Json, wanted: Json) -> bool:
     return type(given) is not bool and given == wanted
 
 
-def _has_keys(document: Json, keys: frozenset[str]) -> bool:
-    return isinstance(document, dict) and document.keys() == keys
+def _has_keys(document: Json, keys: Sequence[str]) -> bool:
+    return isinstance(document, dict) and document.keys() == set(keys)
 
 
 def _change_of_passes(items: int, broken: int, fixed: int, z: float) -> PointChange:
     mean = (fixed - broken) / items
     error = math.sqrt(max(0.0, (broken + fixed + 1) / items - mean**2) / items)
-    return PointChange.around(100.0 * mean, 100.0 * z * error)
+    return PointChange(100.0 * mean, 100.0 * z * error)
 
 
 def _standing(
@@ -481,22 +417,3 @@ _VERDICTS = {
     GoldenStanding.OPEN: "general abilities: more questions are needed",
     GoldenStanding.UNSURE: "general abilities: the likelihood of the reference answers is needed",
 }
-
-
-def _in_words(
-    serving: GoldenScore,
-    passes: PointChange,
-    likelihood: PointChange | None,
-    broken: tuple[str, ...],
-    standing: GoldenStanding,
-    margin: float,
-) -> str:
-    items = len(serving.passed)
-    change = f"{passes.points:+.1f} points, at worst {passes.low:+.1f}, on {items:,} questions"
-    if likelihood is not None:
-        change += f"; reference answers {likelihood.points:+.1f} points as likely"
-    if standing is not GoldenStanding.LOST:
-        return f"{_VERDICTS[standing]} ({change})"
-    named = ", ".join(broken[:_MOST_NAMED]) + (" …" if len(broken) > _MOST_NAMED else "")
-    lost = f"; broken: {named}" if broken else ""
-    return f"{_VERDICTS[standing]}, or not shown to be within {margin:g} points ({change}{lost})"

@@ -12,11 +12,10 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import Habit, Weights
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.training import Drawing, Rollout
-from metaclaw.ports import TrainingBackend, Windows
-from metaclaw.training.absorption import PromptPair, SkillPrompts
+from metaclaw.training.prompts import PromptMaker, PromptPair
 from metaclaw.training.recorded_tasks import follows
 from metaclaw.training.rewards import Rewards
+from metaclaw.training.sampling import VersionSampler
 from metaclaw.training.training_turns import TrainingTurn
 
 _LEAST_PROMPTS: Final = 4
@@ -28,13 +27,10 @@ _DRAWS: Final = 4
 class HabitTest:
     """Counts on held-out prompts."""
 
-    backend: TrainingBackend
+    sampler: VersionSampler
     rewards: Rewards
-    prompts: SkillPrompts
-    windows: Windows
+    prompts: PromptMaker
     rules: Callable[[], Sequence[Skill]]
-    max_tokens: int
-    temperature: float
 
     async def compare(
         self, candidate: Weights, serving: Weights | None, turns: Sequence[TrainingTurn]
@@ -61,7 +57,9 @@ class HabitTest:
         calling = [turn for turn in turns if turn.step.calls][:_MOST_PROMPTS]
         if not calling:
             return None
-        drawn = await self._draw([turn.prompt for turn in calling], weights)
+        drawn = await self.sampler.draw(
+            [turn.prompt for turn in calling], weights, _DRAWS, len(calling)
+        )
         marks = [
             not follows(answer, turn.step)
             for turn, group in zip(calling, drawn, strict=True)
@@ -73,7 +71,9 @@ class HabitTest:
         self, rule: Skill, pairs: Sequence[PromptPair], weights: Weights | None
     ) -> float | None:
         """How many of 100 answers that the rule is about break it; None if it is about none."""
-        drawn = await self._draw([pair.without for pair in pairs], weights)
+        drawn = await self.sampler.draw(
+            [pair.without for pair in pairs], weights, _DRAWS, len(pairs)
+        )
         marks = [
             mark
             for pair, group in zip(pairs, drawn, strict=True)
@@ -81,12 +81,3 @@ class HabitTest:
             if mark is not None
         ]
         return 100.0 * sum(marks) / len(marks) if marks else None
-
-    async def _draw(
-        self, prompts: Sequence[Sequence[int]], weights: Weights | None
-    ) -> list[list[Rollout]]:
-        drawing = Drawing(_DRAWS, self.max_tokens, self.temperature, len(prompts))
-        await self.windows.until_open()
-        if weights is None:
-            return await self.backend.sample_base(prompts, drawing)
-        return await self.backend.sample(prompts, drawing, weights)

@@ -8,16 +8,15 @@ negative advantage and the accepted one a positive one, both bounded by the grou
 stay out of the run's records, and of a step whose drawn answers all earn as much as the accepted
 one: what is a habit already is pushed no further."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from metaclaw.domain.chat import Part, Text, ToolCall
 from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import HoldEnd, Turn
 from metaclaw.ports import TrainingBackend
 from metaclaw.training.advantages import ScoredGroup
+from metaclaw.training.answers import written
 from metaclaw.wires import said_parts
 
 _UNLIKELY: Final = -1.5
@@ -53,22 +52,7 @@ def recorded_answer(turn: Turn, reward: float | None = None) -> RecordedAnswer |
     if turn.tokens is None or not turn.tokens.sampled_ids:
         return None
     parts = said_parts(turn.wire, turn.stream, turn.exchange.said, partial=True)
-    return RecordedAnswer(turn.tokens.sampled_ids, "".join(map(_written, parts)), reward)
-
-
-def _written(part: Part) -> str:
-    match part:
-        case Text():
-            return part.text
-        case ToolCall():
-            try:
-                arguments = json.loads(part.arguments or "{}")
-            except ValueError:
-                arguments = part.arguments
-            call = {"name": part.name, "arguments": arguments}
-            return f"<tool_call>{json.dumps(call)}</tool_call>"
-        case _:
-            return ""
+    return RecordedAnswer(turn.tokens.sampled_ids, written(parts), reward)
 
 
 async def with_recorded(

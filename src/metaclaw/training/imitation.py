@@ -9,7 +9,7 @@ them teaches nothing, even if the reward is low. There are four remedies, each a
   worse;
 - some of the settled prompts are answered again at a higher temperature, and better answers are
   imitated;
-- answers drawn with a hint in the prompt (`hints`) are taught without the hint, if they are better;
+- answers drawn with a hint in the prompt (`prompts`) are taught without the hint, if they are better;
 - demonstrations, such as the worked examples of a skill, show the form of an answer and where it
   ends. Their weight falls as rewards rise, and is zero after `_MOST_STEPS` steps: the policy would
   give memorised examples as answers to other questions.
@@ -37,6 +37,8 @@ noise.
 """
 _ENOUGH: Final = 0.3
 _MOST_STEPS: Final = 24
+_TRIED: Final = 64
+_LEAST_HELPED: Final = 0.03
 _TURN: Final = TurnId("demonstration")
 
 
@@ -142,3 +144,34 @@ def demonstrate(
 def longest_demonstration(known: Sequence[Demonstration]) -> int:
     """Tokens of the longest demonstrated answer; 0 without demonstrations."""
     return max((len(demonstration.tokens) for demonstration in known), default=0)
+
+
+def may_help(records: Sequence[StepRecord]) -> bool:
+    """Whether hints are worth drawing: they have not been tried often yet, or they helped now and
+    then.
+    """
+    tried = sum(record.hinted for record in records)
+    return tried < _TRIED or sum(record.helped for record in records) >= _LEAST_HELPED * tried
+
+
+def distil(
+    plainly: Sequence[ScoredGroup], with_hint: Sequence[ScoredGroup], weight: float = 1.0
+) -> tuple[Datum, ...]:
+    """Data for cross entropy: of each prompt the whole answers with the hint that earned more than
+    those without it, behind the prompt without the hint."""
+    data: list[Datum] = []
+    for before, hinted in zip(plainly, with_hint, strict=True):
+        rewards = [reward for _, reward in before.known]
+        good = sum(rewards) / len(rewards) + LEAST_GAIN
+        data += [
+            Datum(
+                before.turn,
+                hinted.prompt,
+                one.tokens_T,
+                (weight,) * len(one.tokens_T),
+                None,
+            )
+            for one, reward in hinted.known
+            if one.is_whole and reward > good
+        ]
+    return tuple(data)

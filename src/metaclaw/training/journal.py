@@ -8,7 +8,7 @@ kept after the run's own files are deleted."""
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 from anyio.to_thread import run_sync
@@ -20,7 +20,6 @@ from metaclaw.training.records import StepRecord
 
 log = logging.getLogger(__name__)
 
-_KEPT: Final = 20
 _T = TypeVar("_T")
 _encoder = msgspec.msgpack.Encoder()
 
@@ -35,11 +34,15 @@ class Journal:
 
     async def find(self, name: str, kind: type[_T]) -> _T | None:
         """What is kept under this name; None where there is nothing, or it cannot be read."""
-        return await run_sync(self._find, name, kind)
+        return await run_sync(self.read, name, kind)
 
     async def keep(self, name: str, what: object) -> None:
         """Keep a value; it is on disk when this returns."""
         await run_sync(self._keep, name, what)
+
+    async def forget(self, name: str) -> None:
+        """Drop what is kept under this name."""
+        await run_sync(lambda: self._path(name).unlink(missing_ok=True))
 
     async def once(self, name: str, kind: type[_T], make: Callable[[], Awaitable[_T]]) -> _T:
         """What is kept under this name, or what is made now and kept."""
@@ -56,7 +59,7 @@ class Journal:
     def read_records(self) -> list[StepRecord]:
         """The same; blocks."""
         found: list[StepRecord] = []
-        while (record := self._find(record_name(len(found)), StepRecord)) is not None:
+        while (record := self.read(record_name(len(found)), StepRecord)) is not None:
             found.append(record)
         return found
 
@@ -79,11 +82,13 @@ class Journal:
             if which(int(path.stem.split("-")[1])):
                 path.unlink(missing_ok=True)
 
-    def _find(self, name: str, kind: type[_T]) -> _T | None:
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.msgpack"
+
+    def read(self, name: str, kind: type[_T]) -> _T | None:
+        """What `find` finds; blocks."""
         try:
-            return msgspec.msgpack.decode(
-                (self._folder / f"{name}.msgpack").read_bytes(), type=kind
-            )
+            return msgspec.msgpack.decode(self._path(name).read_bytes(), type=kind)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
         except OSError as error:
@@ -92,7 +97,7 @@ class Journal:
     def _keep(self, name: str, what: object) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            replace_file(self._folder / f"{name}.msgpack", _encoder.encode(what), mode=BY_UMASK)
+            replace_file(self._path(name), _encoder.encode(what), mode=BY_UMASK)
         except OSError as error:
             raise TrainingError(
                 f"cannot keep the run's journal in {self._folder}: {error}"
@@ -104,32 +109,21 @@ def record_name(step: int) -> str:
     return f"record-{step:05d}"
 
 
-def keep_curve(folder: Path, batch: int, run: Path) -> None:
-    """Keep the curve of a run that is over; only the newest few are kept. Blocks. A curve that
-    cannot be kept is logged.
-    """
-    curves = folder / "curves"
+async def keep_curve(folder: Path, run: Path) -> None:
+    """Keep the curve of a run that is over. A curve that cannot be kept is logged."""
     try:
-        rewards = _rewards(run)
-        curves.mkdir(parents=True, exist_ok=True)
-        (curves / f"{batch:06d}.json").write_bytes(msgspec.json.encode(rewards))
-        for old in sorted(curves.glob("*.json"))[:-_KEPT]:
-            old.unlink(missing_ok=True)
-    except (OSError, TrainingError) as error:
-        log.warning("curve_not_kept batch=%d reason=%s", batch, error)
+        await Journal(folder / "curves").keep("newest", await run_sync(_rewards, run))
+    except TrainingError as error:
+        log.warning("curve_not_kept run=%s reason=%s", run.name, error)
 
 
 def newest_curve(folder: Path) -> list[float]:
     """The rewards of the run that goes on, or of the last one. Blocks."""
-    runs, curves = (
-        sorted((folder / "runs").glob("[0-9]*")),
-        sorted((folder / "curves").glob("[0-9]*.json")),
-    )
+    runs = sorted((folder / "runs").glob("[0-9]*"))
     try:
-        if runs and (rewards := _rewards(runs[-1])):
-            return rewards
-        return msgspec.json.decode(curves[-1].read_bytes(), type=list[float]) if curves else []
-    except (OSError, TrainingError, msgspec.DecodeError):
+        rewards = _rewards(runs[-1]) if runs else []
+        return rewards or Journal(folder / "curves").read("newest", list[float]) or []
+    except TrainingError:
         return []
 
 

@@ -19,12 +19,12 @@ from metaclaw.domain.status import LoopState
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Windows
 from metaclaw.store import SqlBatches, SqlPolicies, TrainingBatch
-from metaclaw.training.absorption import AbsorptionLook
+from metaclaw.training.absorption import AbsorptionTest
 from metaclaw.training.serving_versions import Versions
 from metaclaw.training.setbacks import Setbacks
 from metaclaw.training.status import LoopStatus
 from metaclaw.training.trainer import BatchTrainer
-from metaclaw.training.training_turns import LeastTurns, LoopThresholds, QueryTurns
+from metaclaw.training.training_turns import QueryTurns, TurnCount
 from metaclaw.training.trial import CandidateTrial
 
 log = logging.getLogger(__name__)
@@ -34,17 +34,20 @@ _LOOK_EVERY_S: Final = 30.0
 
 @dataclass(eq=False, kw_only=True)
 class SlowLoop:
-    """Trains. `draw_seed` gives each run its seed."""
+    """Trains. A run needs `least` turns to begin by itself and takes at most `most` new ones;
+    `draw_seed` gives each run its seed.
+    """
 
     turns: QueryTurns
     batches: SqlBatches
     policies: SqlPolicies
     versions: Versions
     windows: Windows
-    rules: LoopThresholds
+    least: TurnCount
+    most: int
     trainer: BatchTrainer
     trial: CandidateTrial
-    absorption: AbsorptionLook
+    absorption: AbsorptionTest
     setbacks: Setbacks
     status: LoopStatus
     draw_seed: Callable[[], int]
@@ -59,10 +62,10 @@ class SlowLoop:
         """Train whenever there is something to train on and a window to do it in."""
         while True:
             is_demanded, self._is_demanded = self._is_demanded, False
-            if not await self.once(LeastTurns(1) if is_demanded else self.rules.least):
+            if not await self.once(TurnCount(1) if is_demanded else self.least):
                 await self.wakeup.wait(_LOOK_EVERY_S)
 
-    async def once(self, least: LeastTurns) -> bool:
+    async def once(self, least: TurnCount) -> bool:
         """One batch, or one candidate that waits for its trial, from where it stands to its end;
         False where there is none."""
         candidate = await run_sync(self.candidate)
@@ -87,7 +90,7 @@ class SlowLoop:
             self._let_go.set()
         return True
 
-    async def _batch(self, least: LeastTurns) -> TrainingBatch | None:
+    async def _batch(self, least: TurnCount) -> TrainingBatch | None:
         """The batch that was begun; else, in a window, a new one."""
         batch = await run_sync(self.batches.open_batch_now)
         if batch is not None:
@@ -97,7 +100,7 @@ class SlowLoop:
         is_shut = self.windows.window is None
         self.status.state = LoopState.SHUT if is_shut else LoopState.PREPARING
         await self.windows.until_open()
-        number = await run_sync(self.turns.open_batch, least, self.rules.most, self.draw_seed())
+        number = await run_sync(self.turns.open_batch, least, self.most, self.draw_seed())
         return None if number is None else await run_sync(self.batches.batch, number)
 
     async def _serve(self, candidate: PolicyVersion, report: GateReport) -> None:

@@ -1,5 +1,4 @@
-"""How long a run goes on, how fast it learns, and which size the learning budget pays for. Pure: a
-function of its records.
+"""How long a run goes on, and how fast it learns. Pure: functions of its records.
 
 The rate rises in a straight line, stays, and falls to a tenth in the last steps (to settle). A run
 stops learning when it has learned enough, when it no longer improves, when nothing is left to learn
@@ -15,8 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-import msgspec
-
+from metaclaw.training.recipe import Recipe
 from metaclaw.training.records import StepRecord
 
 _MEMORY: Final = 0.8
@@ -26,6 +24,16 @@ _LEARNED: Final = 0.02
 _WORTH_KEEPING: Final = 0.01
 _LOWEST: Final = 0.1
 _LEAST_CAP: Final = 16
+_ENOUGH: Final = 0.97
+_ENOUGH_STEPS: Final = 5
+_PATIENCE: Final = 25
+"""So many steps may pass without a better average; twice as many before anything was learned."""
+_IDLE: Final = 20
+"""So many steps may pass without any gradient."""
+_KEEP_EVERY: Final = 4
+_WORTH_VALIDATING: Final = 0.7
+_VALIDATIONS: Final = 3
+"""So many looks at the validation prompts may pass without a better one."""
 _SPAN: Final = 20
 """Steps whose lengths are looked at for the cap."""
 
@@ -36,34 +44,6 @@ class Phase(StrEnum):
     LEARN = "learning"
     SETTLE = "settling"
     CHOOSE = "choosing a checkpoint"
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleThresholds:
-    """At most `most` steps, `settle` of them with a falling rate. `enough` is a mean reward over
-    `enough_steps`; `patience` is how many steps may pass without a better average (twice as many
-    before anything was learned), and `idle` how many without any gradient. Validation prompts are
-    looked at after every `validate_every` steps (0: never) whose mean reward is `worth_validating`;
-    `validations` is how many looks may pass without a better one. Checkpoints are kept every
-    `settle_every` steps of settling."""
-
-    most: int = 200
-    warm_up: int = 10
-    enough: float = 0.97
-    enough_steps: int = 5
-    patience: int = 25
-    idle: int = 20
-    settle: int = 16
-    keep_every: int = 4
-    settle_every: int = 4
-    validate_every: int = 0
-    worth_validating: float = 0.7
-    validations: int = 3
-
-    @property
-    def settle_steps(self) -> int:
-        """Steps that settle: a quarter of a short run."""
-        return min(self.settle, self.most // 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +69,24 @@ class LearningEnd:
     is_validated: bool = False
 
 
-def next_step(records: Sequence[StepRecord], rules: ScheduleThresholds) -> Next:
+def next_step(records: Sequence[StepRecord], recipe: Recipe) -> Next:
     """What comes after these steps."""
-    end = learning_end(records, rules)
+    end = learning_end(records, recipe)
     if end is None:
-        return Next(Phase.LEARN, min(1.0, (len(records) + 1) / max(1, rules.warm_up)))
+        return Next(Phase.LEARN, min(1.0, (len(records) + 1) / max(1, recipe.warm_up)))
     settled = len(records) - end.step
     if (
         not end.settles
-        or settled >= rules.settle_steps
+        or settled >= recipe.settle_steps
         or any(record.drift for record in records[end.step :])
     ):
         return Next(Phase.CHOOSE, reason=end.reason)
     return Next(
-        Phase.SETTLE, 1.0 - (1.0 - _LOWEST) * (settled + 1) / rules.settle_steps, end.reason
+        Phase.SETTLE, 1.0 - (1.0 - _LOWEST) * (settled + 1) / recipe.settle_steps, end.reason
     )
 
 
-def learning_end(records: Sequence[StepRecord], rules: ScheduleThresholds) -> LearningEnd | None:
+def learning_end(records: Sequence[StepRecord], recipe: Recipe) -> LearningEnd | None:
     """Where learning ended; None while it goes on."""
     averages = progress(records)
     best, best_at = 0.0, 0
@@ -116,63 +96,60 @@ def learning_end(records: Sequence[StepRecord], rules: ScheduleThresholds) -> Le
         done = step + 1
         if record.drift:
             return LearningEnd(done, f"stopped: {record.drift}", settles=False, has_drifted=True)
-        if done >= rules.idle and not any(one.moved for one in records[done - rules.idle : done]):
+        if done >= _IDLE and not any(one.moved for one in records[done - _IDLE : done]):
             reason = (
-                f"all answers to each prompt earned the same in {rules.idle} steps, so there is"
+                f"all answers to each prompt earned the same in {_IDLE} steps, so there is"
                 " nothing to learn from"
             )
             return LearningEnd(done, reason, settles=False)
-        if done >= rules.enough_steps and _is_enough(
-            records[done - rules.enough_steps : done], rules
-        ):
+        if done >= _ENOUGH_STEPS and _is_enough(records[done - _ENOUGH_STEPS : done], recipe):
             return LearningEnd(
                 done,
-                f"learned: the mean reward was {rules.enough:g} or more over {rules.enough_steps}"
-                " steps",
+                f"learned: the mean reward was {_ENOUGH:g} or more over {_ENOUGH_STEPS} steps",
             )
-        if (validated := _validation_end(records[:done], rules, step - best_at)) is not None:
+        if (validated := _validation_end(records[:done], recipe, step - best_at)) is not None:
             return validated
         has_learned = best > averages[0] + _LEARNED
-        if step - best_at >= rules.patience * (1 if has_learned else 2):
+        if step - best_at >= _PATIENCE * (1 if has_learned else 2):
             return LearningEnd(done, f"no better for {step - best_at} steps")
-        if done >= rules.most - rules.settle_steps:
-            return LearningEnd(done, f"made the most steps, {rules.most}")
+        if done >= recipe.steps - recipe.settle_steps:
+            return LearningEnd(done, f"made the most steps, {recipe.steps}")
     return None
 
 
-def is_validation_due(records: Sequence[StepRecord], rules: ScheduleThresholds) -> bool:
+def is_validation_due(records: Sequence[StepRecord], recipe: Recipe) -> bool:
     """Whether the validation prompts are to be answered before the next step."""
-    done, every = len(records), rules.validate_every
+    done, every = len(records), recipe.validate_every
     if (
         not every
         or not done
         or done % every
         or records[-1].validated is not None
-        or learning_end(records, rules) is not None
+        or learning_end(records, recipe) is not None
     ):
         return False
     rewards = [record.reward for record in records[-every:] if record.reward is not None]
-    return bool(rewards) and sum(rewards) / len(rewards) >= rules.worth_validating
+    return bool(rewards) and sum(rewards) / len(rewards) >= _WORTH_VALIDATING
 
 
 def _validation_end(
-    records: Sequence[StepRecord], rules: ScheduleThresholds, steps_without_gain: int
+    records: Sequence[StepRecord], recipe: Recipe, steps_without_gain: int
 ) -> LearningEnd | None:
     """The end of learning by the last step's look at the validation prompts. These are few, so a
     run goes on while the rewards of its steps still rise."""
     if not records or records[-1].validated is None:
         return None
     looks = [record.validated for record in records if record.validated is not None]
-    if looks[-1] >= rules.enough:
+    if looks[-1] >= _ENOUGH:
         reason = f"learned: the likeliest answers to the validation prompts earn {looks[-1]:.2f}"
         return LearningEnd(len(records), reason, settles=False, is_validated=True)
     is_no_better = (
-        len(looks) > rules.validations
-        and max(looks[-rules.validations :]) <= max(looks[: -rules.validations]) + _BETTER
+        len(looks) > _VALIDATIONS
+        and max(looks[-_VALIDATIONS:]) <= max(looks[:-_VALIDATIONS]) + _BETTER
     )
-    if is_no_better and steps_without_gain >= rules.validations * rules.validate_every:
+    if is_no_better and steps_without_gain >= _VALIDATIONS * recipe.validate_every:
         return LearningEnd(
-            len(records), f"no better on the validation prompts in {rules.validations} looks"
+            len(records), f"no better on the validation prompts in {_VALIDATIONS} looks"
         )
     return None
 
@@ -206,20 +183,20 @@ def _averages(records: Sequence[StepRecord]) -> Iterator[dict[str, float]]:
         yield dict(wells)
 
 
-def checkpoint_steps(records: Sequence[StepRecord], rules: ScheduleThresholds) -> list[int]:
+def checkpoint_steps(records: Sequence[StepRecord], recipe: Recipe) -> list[int]:
     """After how many steps weights are kept: the best point while learning, its end, and every few
     steps of settling.
     """
-    end = learning_end(records, rules)
+    end = learning_end(records, recipe)
     if end is None or end.has_drifted:
-        return _best(records if end is None else records[: end.step], rules)
+        return _best(records if end is None else records[: end.step], recipe)
     if not any(record.moved for record in records):
         return []
     learned = end.step
     if end.is_validated:
         return [learned]
-    settled = [one for one in range(learned, len(records) + 1) if _is_kept(one - learned, rules)]
-    return [*(one for one in _best(records[:learned], rules) if one != learned), *settled]
+    settled = [one for one in range(learned, len(records) + 1) if _is_kept(one - learned, recipe)]
+    return [*(one for one in _best(records[:learned], recipe) if one != learned), *settled]
 
 
 def token_cap(records: Sequence[StepRecord], most: int, shown: int = 0) -> int:
@@ -232,72 +209,22 @@ def token_cap(records: Sequence[StepRecord], most: int, shown: int = 0) -> int:
     return min(most, max(_LEAST_CAP, 2 * lengths[min(len(lengths) - 1, int(0.95 * len(lengths)))]))
 
 
-def _is_enough(records: Sequence[StepRecord], rules: ScheduleThresholds) -> bool:
+def _is_enough(records: Sequence[StepRecord], recipe: Recipe) -> bool:
     rewards = [record.reward for record in records if record.reward is not None]
-    return len(rewards) == len(records) and sum(rewards) / len(rewards) >= rules.enough
+    return len(rewards) == len(records) and sum(rewards) / len(rewards) >= _ENOUGH
 
 
-def _is_kept(settled: int, rules: ScheduleThresholds) -> bool:
-    return settled % rules.settle_every == 0 or settled == rules.settle_steps
+def _is_kept(settled: int, recipe: Recipe) -> bool:
+    return settled % recipe.settle_every == 0 or settled == recipe.settle_steps
 
 
-def _best(records: Sequence[StepRecord], rules: ScheduleThresholds) -> list[int]:
+def _best(records: Sequence[StepRecord], recipe: Recipe) -> list[int]:
     """The last of the points, some steps apart, at which the run went better than at those before;
     none at first.
     """
     averages = progress(records)
     best, at = averages[0] if averages else 0.0, 0
-    for done in range(2 * rules.keep_every, len(records) + 1, 2 * rules.keep_every):
+    for done in range(2 * _KEEP_EVERY, len(records) + 1, 2 * _KEEP_EVERY):
         if averages[done - 1] > best + _WORTH_KEEPING and not records[done - 1].drift:
             best, at = averages[done - 1], done
     return [at] if at else []
-
-
-_FRAME_TOKENS: Final = 400
-"""The judge's instructions and its own words."""
-_TOKENS_A_RANK: Final = 6
-_ANSWERED_TWICE: Final = 1.25
-"""Some prompts of a step are answered again, with a hint or hotter, and judged again."""
-_USEFUL_STEPS: Final = 40
-_LEAST_PROMPTS: Final = 4
-_LEAST_STEPS: Final = 8
-
-
-class RunSize(msgspec.Struct, frozen=True):
-    """So many prompts in each of at most so many steps, and about how many tokens judging a step
-    takes; 0 where no judge scores.
-    """
-
-    prompts: int
-    steps: int
-    tokens_a_step: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """What judging takes if the run makes all its steps."""
-        return self.steps * self.tokens_a_step
-
-
-def ranking_tokens(prompt_tokens: int, answer_tokens: int, answers: int) -> int:
-    """About how many tokens one call takes that compares so many answers to a prompt."""
-    return _FRAME_TOKENS + prompt_tokens + answers * (answer_tokens + _TOKENS_A_RANK)
-
-
-def judged_size(prompts: int, steps: int, rankings: Sequence[int | None]) -> RunSize:
-    """The size of a run with what its judging takes; `rankings` are the tokens of one call for each
-    turn, None where no judge is asked."""
-    mean = sum(one or 0 for one in rankings) / max(1, len(rankings))
-    return RunSize(prompts, steps, int(_ANSWERED_TWICE * prompts * mean))
-
-
-def fit_to_budget(whole: RunSize, tokens_a_day: int) -> RunSize:
-    """The run that a day's budget carries: many small steps teach more than a few large ones. A run
-    that is too large for a day even then, with the fewest prompts and steps that make sense, takes
-    several days."""
-    if whole.tokens <= tokens_a_day:
-        return whole
-    tokens_a_prompt = whole.tokens_a_step / whole.prompts
-    affordable = tokens_a_day / tokens_a_prompt
-    prompts = min(whole.prompts, max(_LEAST_PROMPTS, int(affordable / _USEFUL_STEPS)))
-    steps = min(whole.steps, max(_LEAST_STEPS, int(affordable / prompts)))
-    return RunSize(prompts, steps, int(prompts * tokens_a_prompt))

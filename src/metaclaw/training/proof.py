@@ -1,28 +1,17 @@
 """The gate at work: candidate and serving version answer the same held-out prompts and the golden
-set, and the gate decides.
+set, and the gate decides."""
 
-Results on the golden set are kept on disk by a hash of the weights and of the set, so the version
-that serves is tried once and not again for each candidate. A version of a training service is known
-by its name there."""
-
-import hashlib
-import json
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
-from pathlib import Path
-from typing import Final, Protocol, TypeAlias
-
-from anyio.to_thread import run_sync
+from typing import Final, TypeAlias
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import GateReport, Weights
-from metaclaw.domain.training import Drawing, Rollout
+from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import Step
-from metaclaw.durable_files import replace_file
-from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import (
     TRIVIAL_ANSWERS,
     CheckKind,
@@ -32,216 +21,40 @@ from metaclaw.skills import (
     near_answers,
     with_gaps,
 )
+from metaclaw.training.abilities import GeneralAbilities
 from metaclaw.training.degeneration import HeldOutAnswer, one_answer
 from metaclaw.training.gate import AnswerPair, Evidence, GateRuling, GateThresholds, judge_candidate
-from metaclaw.training.golden import (
-    GoldenComparison,
-    GoldenItem,
-    GoldenScore,
-    GoldenStanding,
-    GoldenThresholds,
-    compare_golden,
-    golden_version,
-    read_answer,
-    reference_pairs,
-)
+from metaclaw.training.rewards import Rewards
+from metaclaw.training.sampling import VersionSampler
 from metaclaw.training.training_turns import TrainingTurn
 
 log = logging.getLogger(__name__)
 
-_DRAWS_A_PROMPT = 8
-_DISTANCE_PROMPTS = 16
-_DEMANDED_BY = 3
-_LENIENT_BY = 4
-_LEAST_LENIENT_BY = 3
-_LIKELIEST_BY = 16
-_SWAPPED = 5
-_SHRUNK = 3
-_MOST_KEPT: Final = 20
-_Drawn: TypeAlias = tuple[TrainingTurn, Rollout, Rollout]
+_DRAWS_A_PROMPT: Final = 8
+_DISTANCE_PROMPTS: Final = 16
+_DEMANDED_BY: Final = 3
+_LENIENT_BY: Final = 4
+_LEAST_LENIENT_BY: Final = 3
+_LIKELIEST_BY: Final = 16
+_SWAPPED: Final = 5
+_SHRUNK: Final = 3
 _Said: TypeAlias = tuple[Step, str]
-
-
-class Measures(Protocol):
-    """The two measures of an answer, each from 0 to 1, None where it cannot tell."""
-
-    async def score(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
-        """By the measure that trains."""
-
-    async def score_strictly(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
-        """By the second measure, which does not train."""
-
-    async def score_by_judge(self, step: Step, answers: Sequence[Rollout]) -> list[float | None]:
-        """By the judge alone."""
-
-    async def check_kind(self, step: Step) -> CheckKind:
-        """What the checks that score this turn do."""
+_Skills: TypeAlias = tuple[SkillName, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ProofThresholds:
-    """How answers are drawn for the comparison; the gate's own rules beside it."""
+class _Tried:
+    """A prompt with the candidate's and the serving version's answer, and what these are worth."""
 
-    gate: GateThresholds
-    max_tokens: int
-    temperature: float
+    turn: TrainingTurn
+    mine: Rollout
+    theirs: Rollout
+    pair: AnswerPair
 
-
-@dataclass(slots=True)
-class _Results:
-    """What is known of one version: by item, whether it passes, and the mean log-probability of its
-    reference.
-    """
-
-    passed: dict[str, bool] = field(default_factory=dict)
-    likelihood: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(eq=False, kw_only=True)
-class GeneralAbilities:
-    """Tries versions on the golden set, greedily. `folder` is where results are kept, None to keep
-    none; `base` names the untrained model. An answer has at most `max_tokens` tokens, and no more
-    than its item allows."""
-
-    backend: TrainingBackend
-    tokeniser: Tokeniser
-    items: Sequence[GoldenItem]
-    windows: Windows
-    folder: Path | None = None
-    base: str = ""
-    max_tokens: int = 96
-    wave: int = 300
-
-    def __post_init__(self) -> None:
-        self._version = golden_version(self.items)
-        self.progress: str | None = None
-        """How far the comparison is, for people; None between comparisons."""
-
-    async def compare(
-        self, candidate: Weights | None, serving: Weights | None, rules: GoldenThresholds
-    ) -> tuple[GoldenScore, GoldenScore, GoldenComparison]:
-        """The scores of serving version and candidate on as many items as decide, and the
-        comparison. Raises TrainingError.
-        """
-        try:
-            return await self._compare(candidate, serving, rules)
-        finally:
-            self.progress = None
-
-    async def _compare(
-        self, candidate: Weights | None, serving: Weights | None, rules: GoldenThresholds
-    ) -> tuple[GoldenScore, GoldenScore, GoldenComparison]:
-        versions = serving, candidate
-        results = [await run_sync(self._read, weights) for weights in versions]
-        wants_likelihood = False
-        tried = min(self.wave, len(self.items))
-        while True:
-            some = self.items[:tried]
-            self.progress = f"general abilities on {tried} questions, of at most {len(self.items)}"
-            for weights, found in zip(versions, results, strict=True):
-                await self._try(weights, found, some, with_likelihood=wants_likelihood)
-            scores = [_score(found, some, with_likelihood=wants_likelihood) for found in results]
-            comparison = compare_golden(scores[0], scores[1], rules, len(self.items))
-            log.info(
-                "golden_compared items=%d standing=%s points=%+.1f",
-                tried,
-                comparison.standing.value,
-                comparison.points,
-            )
-            is_weak = scores[0].share < rules.weak
-            if not wants_likelihood and (is_weak or comparison.standing is GoldenStanding.UNSURE):
-                wants_likelihood = True
-            elif comparison.standing is GoldenStanding.OPEN:
-                tried = min(tried + self.wave, len(self.items))
-            else:
-                return scores[0], scores[1], comparison
-
-    async def _try(
-        self,
-        weights: Weights | None,
-        results: _Results,
-        items: Sequence[GoldenItem],
-        *,
-        with_likelihood: bool,
-    ) -> None:
-        """Complete what is known of a version on these items."""
-        missing = [item for item in items if item.name not in results.passed]
-        by_room: dict[int, list[GoldenItem]] = defaultdict(list)
-        for item in missing:
-            by_room[min(item.max_tokens, self.max_tokens)].append(item)
-        for room, some in sorted(by_room.items()):
-            await self.windows.until_open()
-            prompts, drawing = (
-                [self.tokeniser.prompt(item.request) for item in some],
-                Drawing(1, room, 0.0),
-            )
-            if weights is None:
-                drawn = await self.backend.sample_base(prompts, drawing)
-            else:
-                drawn = await self.backend.sample(prompts, drawing, weights)
-            results.passed |= {
-                item.name: item.passes(read_answer(group[0].text))
-                for item, group in zip(some, drawn, strict=True)
-            }
-        unscored = (
-            [item for item in items if item.name not in results.likelihood]
-            if with_likelihood
-            else []
-        )
-        if unscored:
-            await self.windows.until_open()
-            pairs = reference_pairs(unscored, self.tokeniser.prompt, self.tokeniser.encode)
-            scores = await (
-                self.backend.score_base(pairs)
-                if weights is None
-                else self.backend.score(pairs, weights)
-            )
-            results.likelihood |= {
-                item.name: sum(some) / len(some)
-                for item, some in zip(unscored, scores, strict=True)
-            }
-        if missing or unscored:
-            await run_sync(self._write, weights, results)
-
-    def _path(self, weights: Weights | None) -> Path | None:
-        if self.folder is None:
-            return None
-        named = f"{self.backend.name}\n{self.base}\n{self._version}\n{self.max_tokens}\n".encode()
-        return (
-            self.folder
-            / f"{hashlib.sha256(named + (b'' if weights is None else _digest(weights))).hexdigest()[:32]}.json"
-        )
-
-    def _read(self, weights: Weights | None) -> _Results:
-        path = self._path(weights)
-        if path is None or not path.exists():
-            return _Results()
-        try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            return _Results(
-                {str(name): bool(value) for name, value in kept["passed"].items()},
-                {str(name): float(value) for name, value in kept["likelihood"].items()},
-            )
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            log.warning("golden_results_lost path=%s reason=%s", path, error)
-            return _Results()
-
-    def _write(self, weights: Weights | None, results: _Results) -> None:
-        path = self._path(weights)
-        if path is None:
-            return
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(
-                path,
-                json.dumps({"passed": results.passed, "likelihood": results.likelihood}).encode(),
-            )
-            for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[
-                :-_MOST_KEPT
-            ]:
-                old.unlink(missing_ok=True)
-        except OSError as error:
-            log.warning("golden_results_not_kept path=%s reason=%s", path, error)
+    @property
+    def is_shrunk(self) -> bool:
+        """Whether the candidate says far less."""
+        return len(self.mine.text.split()) * _SHRUNK < len(self.theirs.text.split())
 
 
 @dataclass(eq=False, kw_only=True)
@@ -250,11 +63,10 @@ class Proof:
     golden set.
     """
 
-    backend: TrainingBackend
-    measures: Measures
+    sampler: VersionSampler
+    rewards: Rewards
     abilities: GeneralAbilities
-    windows: Windows
-    rules: ProofThresholds
+    rules: GateThresholds
 
     async def weigh(
         self,
@@ -268,7 +80,7 @@ class Proof:
     ) -> GateReport:
         """Try the candidate until the gate has decided; `number` says which try of a version this
         is. The golden set, which takes longest, comes last. Raises TrainingError."""
-        rules = self.rules.gate.for_try(number)
+        rules = replace(self.rules, tries=number)
         kl = await self._distance(candidate, held_out[:_DISTANCE_PROMPTS], seed)
         likeliest = await self._likeliest(candidate, held_out)
         filled_in = {
@@ -281,32 +93,10 @@ class Proof:
         while (decision := judge_candidate(evidence, rules)).ruling is GateRuling.UNDECIDED:
             if decision.more:
                 wave = list(islice(tries, decision.more))
-                drawn = await self._draw(candidate, serving, wave)
-                pairs = [await self._pair(*one) for one in drawn]
-                lenient = {
-                    **evidence.lenient,
-                    **await self._lenient(drawn, pairs, evidence.lenient, likeliest),
-                }
-                earlier = [
-                    (
-                        _unproven(pair)
-                        if pair.skills in lenient and pair.skills not in evidence.lenient
-                        else pair
-                    )
-                    for pair in evidence.pairs
-                ]
-                pairs = [
-                    await self._judged(*one, lenient, has_judge=judge is not None)
-                    for one in zip(drawn, pairs, strict=True)
-                ]
-                evidence = replace(
-                    evidence, pairs=(*earlier, *pairs), lenient=lenient, is_all=not wave
-                )
-                evidence = replace(
-                    evidence, demanded=evidence.demanded | await self._demanded(evidence, wave)
-                )
+                tried = await self._try(candidate, serving, wave)
+                evidence = await self._with_wave(evidence, tried, likeliest)
             else:
-                old, new, _ = await self.abilities.compare(candidate, serving, rules.golden)
+                old, new, _ = await self.abilities.compare(candidate, serving, rules)
                 evidence = replace(evidence, golden_serving=old, golden_candidate=new)
         report = decision.report
         if (
@@ -324,32 +114,59 @@ class Proof:
         )
         return report
 
-    async def _draw(
+    async def _try(
         self, candidate: Weights, serving: Weights | None, wave: Sequence[tuple[TrainingTurn, int]]
-    ) -> list[_Drawn]:
+    ) -> list[_Tried]:
         """Both answers to each prompt of a wave; those of one seed are drawn together."""
-        drawn: list[_Drawn] = []
+        found: list[_Tried] = []
         for seed in dict.fromkeys(seed for _, seed in wave):
             turns = [turn for turn, mine in wave if mine == seed]
-            drawing = Drawing(1, self._room(turns), self.rules.temperature, seed)
-            prompts = [turn.prompt for turn in turns]
             new, old = [
-                await self._sample(prompts, drawing, weights) for weights in (candidate, serving)
+                await self._answers(turns, weights, seed) for weights in (candidate, serving)
             ]
-            drawn += zip(turns, new, old, strict=True)
-        return drawn
+            for turn, mine, theirs in zip(turns, new, old, strict=True):
+                found.append(_Tried(turn, mine, theirs, await self._pair(turn.step, mine, theirs)))
+        return found
+
+    async def _pair(self, step: Step, mine: Rollout, theirs: Rollout) -> AnswerPair:
+        worth = await self.rewards.score(step, [mine, theirs])
+        strict = await self.rewards.score_strictly(step, [mine, theirs])
+        new, old = [
+            HeldOutAnswer(step.task, one.text, len(one.tokens_T), one.is_whole)
+            for one in (mine, theirs)
+        ]
+        return AnswerPair(worth[0], worth[1], step.stamp.skills, strict[0], strict[1], (new, old))
+
+    async def _with_wave(
+        self,
+        evidence: Evidence,
+        tried: Sequence[_Tried],
+        likeliest: Mapping[_Skills, Sequence[_Said]],
+    ) -> Evidence:
+        """The evidence with one more wave; with an empty one, it is all there is."""
+        lenient = {**evidence.lenient} | await self._lenient(tried, evidence.lenient, likeliest)
+        earlier = [
+            _unproven(pair)
+            if pair.skills in lenient and pair.skills not in evidence.lenient
+            else pair
+            for pair in evidence.pairs
+        ]
+        pairs = [
+            await self._judged(one, lenient, has_judge=evidence.judge is not None) for one in tried
+        ]
+        evidence = replace(evidence, pairs=(*earlier, *pairs), lenient=lenient, is_all=not tried)
+        steps = [one.turn.step for one in tried[:_DEMANDED_BY]]
+        return replace(evidence, demanded=evidence.demanded | await self._demanded(evidence, steps))
 
     async def _likeliest(
         self, candidate: Weights, held_out: Sequence[TrainingTurn]
-    ) -> dict[tuple[SkillName, ...], list[_Said]]:
+    ) -> dict[_Skills, list[_Said]]:
         """The likeliest answers of the candidate to some prompts of each skill. Answers that are
         drawn at random differ, and hide what a version mostly says."""
-        found: dict[tuple[SkillName, ...], list[_Said]] = {}
+        found: dict[_Skills, list[_Said]] = {}
         for skills, turns in _by_skills(held_out).items():
             some = list({turn.step.task: turn for turn in turns}.values())[:_LIKELIEST_BY]
-            drawn = await self._sample(
-                [turn.prompt for turn in some], Drawing(1, self._room(some), 0.0), candidate
-            )
+            drawn = await self._answers(some, candidate)
             found[skills] = [
                 (turn.step, one.text.strip()) for turn, one in zip(some, drawn, strict=True)
             ]
@@ -357,70 +174,63 @@ class Proof:
 
     async def _lenient(
         self,
-        drawn: Sequence[_Drawn],
-        pairs: Sequence[AnswerPair],
-        known: Mapping[tuple[SkillName, ...], str],
-        likeliest: Mapping[tuple[SkillName, ...], Sequence[_Said]],
-    ) -> dict[tuple[SkillName, ...], str]:
+        tried: Sequence[_Tried],
+        known: Mapping[_Skills, str],
+        likeliest: Mapping[_Skills, Sequence[_Said]],
+    ) -> dict[_Skills, str]:
         """For skills whose checks prove nothing by themselves, an answer that these accept to every
         question although they accept others too. A check that demands something is tried with
         trivial answers, with the candidate's usual answer and with what its answers have in common;
         one that only forbids something with the usual answer, and with what the candidate says
         where it wins mostly by saying next to nothing."""
-        found: dict[tuple[SkillName, ...], str] = {}
-        for skills in dict.fromkeys(pair.skills for pair in pairs if pair.skills not in known):
-            mine = [
-                (one, pair) for one, pair in zip(drawn, pairs, strict=True) if pair.skills == skills
-            ]
-            asked = list({turn.step.task: turn.step for (turn, _, _), _ in mine}.values())[
-                : 2 * _LENIENT_BY
-            ]
-            kinds = [await self.measures.check_kind(step) for step in asked]
+        found: dict[_Skills, str] = {}
+        for skills in dict.fromkeys(
+            one.pair.skills for one in tried if one.pair.skills not in known
+        ):
+            mine = [one for one in tried if one.pair.skills == skills]
+            steps = list({one.turn.step.task: one.turn.step for one in mine}.values())
+            by_kind: dict[CheckKind, list[Step]] = {}
+            for step in steps[: 2 * _LENIENT_BY]:
+                by_kind.setdefault(await self.rewards.check_kind(step), []).append(step)
             usual = _usual(likeliest.get(skills, ()))
             passed = [
-                (turn.step.task, said.text)
-                for (turn, said, _), pair in mine
-                if pair.strict_candidate == 1.0
+                (one.turn.step.task, one.mine.text)
+                for one in mine
+                if one.pair.strict_candidate == 1.0
             ]
             for kind, texts in (
                 (CheckKind.DEMANDS, [*TRIVIAL_ANSWERS, *usual, *constant_parts(passed)]),
                 (CheckKind.FORBIDS, [*usual, *_brief_gains(mine)]),
             ):
-                tried = [step for step, one in zip(asked, kinds, strict=True) if one is kind][
-                    :_LENIENT_BY
-                ]
-                accepted = (
-                    await self._accepted(tried, texts) if len(tried) >= _LEAST_LENIENT_BY else None
-                )
-                if accepted is not None:
-                    found[skills] = accepted
+                asked = by_kind.get(kind, [])[:_LENIENT_BY]
+                if len(asked) >= _LEAST_LENIENT_BY:
+                    accepted = await self._accepted(asked, texts)
+                    found |= {} if accepted is None else {skills: accepted}
         return found
+
+    async def _passing(self, step: Step, texts: Sequence[str]) -> list[str]:
+        """Those of some texts that are right by the strict measure."""
+        worth = await self.rewards.score_strictly(step, [_whole(text) for text in texts])
+        return [text for text, one in zip(texts, worth, strict=True) if one == 1.0]
+
+    async def _are_near_ones_wrong(self, step: Step, text: str) -> bool:
+        """Whether nearly the same answers are all wrong."""
+        near = [_whole(one) for one in near_answers(text)]
+        return all(one == 0.0 for one in await self.rewards.score_strictly(step, near))
 
     async def _filled_in(self, likeliest: Sequence[_Said]) -> str | None:
         """The candidate's wording, with gaps for the words of a question, if it puts nothing but
         these into a fixed wording, of which the checks accept others as well: such an answer says
         nothing of its own. None if that is not so, or if the checks demand nothing."""
-        if (
-            not likeliest
-            or await self.measures.check_kind(likeliest[0][0]) is not CheckKind.DEMANDS
-        ):
+        if await self.rewards.check_kind(likeliest[0][0]) is not CheckKind.DEMANDS:
             return None
-        worth = [
-            (await self.measures.score_strictly(step, [_whole(text)]))[0]
-            for step, text in likeliest
-        ]
-        passed = [one for one, score in zip(likeliest, worth, strict=True) if score == 1.0]
+        passed = [one for one in likeliest if await self._passing(one[0], [one[1]])]
         words = fixed_words([(step.task, text) for step, text in passed])
-        filled = [(step, text) for step, text in passed if change_words(text, words)][
-            :_LEAST_LENIENT_BY
-        ]
+        filled = [one for one in passed if change_words(one[1], words)][:_LEAST_LENIENT_BY]
         if len(filled) < _LEAST_LENIENT_BY:
             return None
         for step, text in filled:
-            changed = await self.measures.score_strictly(
-                step, [_whole(one) for one in change_words(text, words)]
-            )
-            if all(one != 1.0 for one in changed):
+            if not await self._passing(step, change_words(text, words)):
                 return None
         (first, text), (second, _) = filled[:2]
         return with_gaps(text, first.task, second.task)
@@ -431,34 +241,24 @@ class Proof:
         """
         left = list(dict.fromkeys(texts))
         for step in asked:
-            worth = await self.measures.score_strictly(step, [_whole(text) for text in left])
-            left = [text for text, one in zip(left, worth, strict=True) if one == 1.0]
+            left = await self._passing(step, left)
         for text in left:
-            near = await self.measures.score_strictly(
-                asked[0], [_whole(one) for one in near_answers(text)]
-            )
-            if any(one != 0.0 for one in near):
+            if not await self._are_near_ones_wrong(asked[0], text):
                 return text
         return None
 
     async def _judged(
-        self,
-        drawn: _Drawn,
-        pair: AnswerPair,
-        lenient: Mapping[tuple[SkillName, ...], str],
-        *,
-        has_judge: bool,
+        self, tried: _Tried, lenient: Mapping[_Skills, str], *, has_judge: bool
     ) -> AnswerPair:
         """The pair as the judge leaves it. A check knows the form it asks for, and seldom whether
         the answer is of any use: where the candidate would win by a check, the judge must accept
         its answer. Where checks prove nothing by themselves, the judge votes on both answers, and
         without votes the pair proves nothing either."""
-        turn, mine, theirs = drawn
+        step, pair = tried.turn.step, tried.pair
         if pair.strict_candidate is None or pair.strict_serving is None:
             return pair
-        kind = await self.measures.check_kind(turn.step)
         if pair.skills in lenient:
-            new, old = await self.measures.score_by_judge(turn.step, [mine, theirs])
+            new, old = await self.rewards.score_by_judge(step, [tried.mine, tried.theirs])
             if new is None or old is None:
                 return _unproven(pair)
             return replace(
@@ -466,12 +266,13 @@ class Proof:
                 strict_candidate=min(new, pair.strict_candidate),
                 strict_serving=min(old, pair.strict_serving),
             )
+        kind = await self.rewards.check_kind(step)
         if has_judge and kind is not CheckKind.NONE and pair.strict_candidate > pair.strict_serving:
-            (vote,) = await self.measures.score_by_judge(turn.step, [mine])
+            (vote,) = await self.rewards.score_by_judge(step, [tried.mine])
             if vote is not None:
                 return replace(pair, strict_candidate=min(vote, pair.strict_candidate))
         # Saying next to nothing breaks no prohibition.
-        return _unproven(pair) if kind is CheckKind.FORBIDS and _is_shrunk(mine, theirs) else pair
+        return _unproven(pair) if kind is CheckKind.FORBIDS and tried.is_shrunk else pair
 
     async def _form_only(
         self, pairs: Sequence[AnswerPair], held_out: Sequence[TrainingTurn]
@@ -480,97 +281,68 @@ class Proof:
         other questions as well.
         """
         steps = {turn.step.task: turn.step for turn in held_out}
+        right: dict[_Skills, dict[str, Step]] = {}
+        for pair in pairs:
+            if pair.strict_candidate == 1.0 and pair.answers:
+                mine = pair.answers[0]
+                right.setdefault(pair.skills, {})[mine.text] = steps[mine.question]
         names: dict[SkillName, None] = {}
-        for skills in dict.fromkeys(pair.skills for pair in pairs):
-            mine = [
-                pair.answers[0]
-                for pair in pairs
-                if pair.skills == skills and pair.strict_candidate == 1.0 and pair.answers
-            ]
-            some = list({one.text: one for one in mine}.values())[:_SWAPPED]
+        for skills, said in right.items():
+            texts, asked = list(said)[:_SWAPPED], list(said.values())[:_SWAPPED]
             if (
-                len(some) < _LEAST_LENIENT_BY
-                or await self.measures.check_kind(steps[some[0].question]) is not CheckKind.DEMANDS
+                len(texts) < _LEAST_LENIENT_BY
+                or await self.rewards.check_kind(asked[0]) is not CheckKind.DEMANDS
             ):
                 continue
             swapped = [
-                await self.measures.score_strictly(steps[one.question], [_whole(other.text)])
-                for one, other in zip(some, [*some[1:], some[0]], strict=True)
-                if one.question != other.question
+                await self._passing(step, [text])
+                for step, text in zip(asked, [*texts[1:], texts[0]], strict=True)
+                if said[text].task != step.task
             ]
-            if swapped and all(worth == [1.0] for worth in swapped):
+            if swapped and all(swapped):
                 names |= dict.fromkeys(skills)
         return list(names)
 
-    async def _demanded(
-        self, evidence: Evidence, wave: Sequence[tuple[TrainingTurn, int]]
-    ) -> frozenset[str]:
+    async def _demanded(self, evidence: Evidence, steps: Sequence[Step]) -> frozenset[str]:
         """The answer that the candidate gives to most questions, where it is what their checks
         demand: right by the strict measure, while nearly the same answers are wrong. A check that
         accepts others too does not demand it."""
         mine = [pair.answers[0] for pair in evidence.pairs if pair.answers is not None]
         said = one_answer(mine)
-        text = next((one.text.strip() for one in mine if one_answer([one]) == said), "")
-        if (
-            not text
-            or said in evidence.demanded
-            or sum(one_answer([one]) == said for one in mine) * 2 < len(mine)
-        ):
+        same = [one.text.strip() for one in mine if one_answer([one]) == said]
+        if not steps or not said or said in evidence.demanded or len(same) * 2 < len(mine):
             return frozenset()
-        for turn, _ in wave[:_DEMANDED_BY]:
-            tried = [_whole(one) for one in (text, *near_answers(text))]
-            worth = await self.measures.score_strictly(turn.step, tried)
-            if worth[0] != 1.0 or any(one != 0.0 for one in worth[1:]):
+        for step in steps:
+            is_right = await self._passing(step, same[:1])
+            if not is_right or not await self._are_near_ones_wrong(step, same[0]):
                 return frozenset()
-        return frozenset([said]) if wave else frozenset()
-
-    def _room(self, turns: Sequence[TrainingTurn]) -> int:
-        """The longest answer that is drawn for these turns: never longer than their clients
-        allowed.
-        """
-        most = self.rules.max_tokens
-        return max(
-            most if turn.max_tokens is None else min(most, turn.max_tokens) for turn in turns
-        )
-
-    async def _pair(self, turn: TrainingTurn, mine: Rollout, theirs: Rollout) -> AnswerPair:
-        step, both = turn.step, [mine, theirs]
-        worth = await self.measures.score(step, both)
-        strict = await self.measures.score_strictly(step, both)
-        new, old = [
-            HeldOutAnswer(step.task, one.text, len(one.tokens_T), one.is_whole) for one in both
-        ]
-        return AnswerPair(worth[0], worth[1], step.stamp.skills, strict[0], strict[1], (new, old))
+        return frozenset([said])
 
     async def _distance(
         self, candidate: Weights, some: Sequence[TrainingTurn], seed: int
     ) -> float | None:
         """The distance to the untrained weights after the last update, in nats a token of the
         candidate's own answers to held-out prompts; None where there are no prompts."""
-        prompts = [turn.prompt for turn in some]
-        if not prompts:
+        if not some:
             return None
-        said = await self._sample(
-            prompts, Drawing(1, self._room(some), self.rules.temperature, seed), candidate
-        )
-        await self.windows.until_open()
-        untrained = await self.backend.score_base(
-            [(prompt, one.tokens_T) for prompt, one in zip(prompts, said, strict=True)]
+        said = await self._answers(some, candidate, seed)
+        untrained = await self.sampler.score(
+            [(turn.prompt, one.tokens_T) for turn, one in zip(some, said, strict=True)], None
         )
         gained = sum(
             sum(one.logprobs_T) - sum(base) for one, base in zip(said, untrained, strict=True)
         )
         return gained / sum(len(one.tokens_T) for one in said)
 
-    async def _sample(
-        self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None
+    async def _answers(
+        self, turns: Sequence[TrainingTurn], weights: Weights | None, seed: int | None = None
     ) -> list[Rollout]:
-        await self.windows.until_open()
-        if weights is None:
-            drawn = await self.backend.sample_base(prompts, drawing)
-        else:
-            drawn = await self.backend.sample(prompts, drawing, weights)
-        return [group[0] for group in drawn]
+        """One answer to each turn, never longer than their clients allowed; without a seed the
+        likeliest.
+        """
+        most = self.sampler.max_tokens
+        room = max(most if one.max_tokens is None else min(most, one.max_tokens) for one in turns)
+        return await self.sampler.one_of_each([one.prompt for one in turns], weights, room, seed)
 
 
 def _whole(text: str) -> Rollout:
@@ -586,29 +358,25 @@ def _usual(likeliest: Sequence[_Said]) -> list[str]:
     """The answer that is the likeliest to at least half of the questions, if there is one."""
     if len(likeliest) < _LEAST_LENIENT_BY:
         return []
-    counts = Counter(text for _, text in likeliest)
-    return [text for text, count in counts.most_common(1) if text and count * 2 >= len(likeliest)]
+    ((text, count),) = Counter(text for _, text in likeliest).most_common(1)
+    return [text] if text and count * 2 >= len(likeliest) else []
 
 
-def _is_shrunk(mine: Rollout, theirs: Rollout) -> bool:
-    return len(mine.text.split()) * _SHRUNK < len(theirs.text.split())
-
-
-def _brief_gains(tried: Sequence[tuple[_Drawn, AnswerPair]]) -> list[str]:
+def _brief_gains(tried: Sequence[_Tried]) -> list[str]:
     """What the candidate said where it is better by the strict measure and says far less, if that
     is at least half of its gains.
     """
     gains = [
-        drawn
-        for drawn, pair in tried
-        if pair.strict_candidate == 1.0 and (pair.strict_serving or 0.0) < 1.0
+        one
+        for one in tried
+        if one.pair.strict_candidate == 1.0 and (one.pair.strict_serving or 0.0) < 1.0
     ]
-    brief = [mine.text.strip() for _, mine, theirs in gains if _is_shrunk(mine, theirs)]
+    brief = [one.mine.text.strip() for one in gains if one.is_shrunk]
     return brief if len(gains) >= _LEAST_LENIENT_BY and len(brief) * 2 >= len(gains) else []
 
 
-def _by_skills(turns: Sequence[TrainingTurn]) -> dict[tuple[SkillName, ...], list[TrainingTurn]]:
-    by_skills: dict[tuple[SkillName, ...], list[TrainingTurn]] = {}
+def _by_skills(turns: Sequence[TrainingTurn]) -> dict[_Skills, list[TrainingTurn]]:
+    by_skills: dict[_Skills, list[TrainingTurn]] = {}
     for turn in turns:
         by_skills.setdefault(turn.step.stamp.skills, []).append(turn)
     return by_skills
@@ -625,26 +393,3 @@ def _tries(held_out: Sequence[TrainingTurn], seed: int) -> Iterator[tuple[Traini
         for turn in some
         if turn is not None
     )
-
-
-def _score(results: _Results, items: Sequence[GoldenItem], *, with_likelihood: bool) -> GoldenScore:
-    passed = {item.name: results.passed[item.name] for item in items}
-    return GoldenScore(
-        passed,
-        {item.name: results.likelihood[item.name] for item in items} if with_likelihood else None,
-    )
-
-
-def _digest(weights: Weights) -> bytes:
-    """What tells weights from others: the bytes of an adapter that lies here, the name of one that
-    lies with a service.
-    """
-    folder = Path(weights.adapter)
-    if not folder.is_dir():
-        return f"{weights.backend}\n{weights.adapter}".encode()
-    digest = hashlib.sha256()
-    for path in sorted(one for one in folder.rglob("*") if one.is_file()):
-        digest.update(path.relative_to(folder).as_posix().encode())
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.digest()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Text
@@ -15,13 +16,6 @@ from metaclaw.errors import TrainingBudgetError
 from metaclaw.learn import TokenRoom
 from metaclaw.ports import Tokeniser
 from metaclaw.training.golden import GoldenItem
-from metaclaw.training.progress import (
-    RunSize,
-    ScheduleThresholds,
-    fit_to_budget,
-    judged_size,
-    ranking_tokens,
-)
 from metaclaw.training.rehearsal import RehearsalSize
 from metaclaw.training.training_turns import TrainingTurn
 
@@ -32,16 +26,33 @@ _SMALL_STEP_RATE: Final = 2.5e-4
 _JUDGED_VALIDATION: Final = 12
 
 
+class RunSize(msgspec.Struct, frozen=True):
+    """So many prompts in each of at most so many steps, and about how many tokens judging a step
+    takes; 0 where no judge scores.
+    """
+
+    prompts: int
+    steps: int
+    tokens_a_step: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """What judging takes if the run makes all its steps."""
+        return self.steps * self.tokens_a_step
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """At most `steps` optimiser steps; in each, `prompts_per_step` prompts are answered
-    `group_size` times by the weights as they are then.
+    """At most `steps` optimiser steps, `warm_up` of them with a rising and `settle` with a falling
+    rate; in each, `prompts_per_step` prompts are answered `group_size` times by the weights as they
+    are then.
 
     A piece, drawn or learned from, is what is done between two looks at the window. `rehearsal`
     weighs what is rehearsed (`rehearsal`) against what is drawn; without a tokeniser
     nothing is. Of the checkpoints at the end of a run one is taken by `validation` prompts and by
-    the `golden` items, of which it may lose `golden_margin` points; with `validate_every`, the
-    validation prompts also end a run that has learned enough. With `hindsight`, what the policy
+    the `golden` items, of which it may lose `golden_margin` points; they are kept every `settle_every` steps of
+    settling. The validation prompts are also looked at after every `validate_every` steps (0:
+    never), and end a run that has learned enough. With `hindsight`, what the policy
     answers with a hint also teaches what it answers without. A rate that is not fixed is lowered for small steps."""
 
     prompts_per_step: int = 32
@@ -91,16 +102,26 @@ class Recipe:
             settle_every=self.settle,
         )
 
-    @property
-    def schedule(self) -> ScheduleThresholds:
-        """How long the run goes on and how its rate changes."""
-        return ScheduleThresholds(
-            most=self.steps,
-            warm_up=self.warm_up,
-            settle=self.settle,
-            settle_every=self.settle_every,
-            validate_every=self.validate_every,
+    def on_a_cpu(self) -> "Recipe":
+        """The same where answers and training share the CPU: less of everything that is only
+        looked at, and pieces of about a second.
+        """
+        return replace(
+            self,
+            warm_up=4,
+            settle=8,
+            settle_every=8,
+            rehearsal_size=RehearsalSize(questions=32, answers=2, at_once=6),
+            validation=24,
+            validate_every=4,
+            prompts_a_piece=4,
+            tokens_a_piece=2_048,
         )
+
+    @property
+    def settle_steps(self) -> int:
+        """Steps that settle: a quarter of a short run."""
+        return min(self.settle, self.steps // 4)
 
 
 _CHARS_A_TOKEN: Final = 4
@@ -108,6 +129,41 @@ _FOR_LEARNING: Final = 0.7
 """Of what a day has for judging; the rest is for the choice of a checkpoint."""
 _GATE_ANSWERS: Final = 40
 """The fewest judged answers by which the gate decides."""
+
+
+_FRAME_TOKENS: Final = 400
+"""The judge's instructions and its own words."""
+_TOKENS_A_RANK: Final = 6
+_ANSWERED_TWICE: Final = 1.25
+"""Some prompts of a step are answered again, with a hint or hotter, and judged again."""
+_USEFUL_STEPS: Final = 40
+_LEAST_PROMPTS: Final = 4
+_LEAST_STEPS: Final = 8
+
+
+def ranking_tokens(prompt_tokens: int, answer_tokens: int, answers: int) -> int:
+    """About how many tokens one call takes that compares so many answers to a prompt."""
+    return _FRAME_TOKENS + prompt_tokens + answers * (answer_tokens + _TOKENS_A_RANK)
+
+
+def judged_size(prompts: int, steps: int, rankings: Sequence[int | None]) -> RunSize:
+    """The size of a run with what its judging takes; `rankings` are the tokens of one call for each
+    turn, None where no judge is asked."""
+    mean = sum(one or 0 for one in rankings) / max(1, len(rankings))
+    return RunSize(prompts, steps, int(_ANSWERED_TWICE * prompts * mean))
+
+
+def fit_to_budget(whole: RunSize, tokens_a_day: int) -> RunSize:
+    """The run that a day's budget carries: many small steps teach more than a few large ones. A run
+    that is too large for a day even then, with the fewest prompts and steps that make sense, takes
+    several days."""
+    if whole.tokens <= tokens_a_day:
+        return whole
+    tokens_a_prompt = whole.tokens_a_step / whole.prompts
+    affordable = tokens_a_day / tokens_a_prompt
+    prompts = min(whole.prompts, max(_LEAST_PROMPTS, int(affordable / _USEFUL_STEPS)))
+    steps = min(whole.steps, max(_LEAST_STEPS, int(affordable / prompts)))
+    return RunSize(prompts, steps, int(prompts * tokens_a_prompt))
 
 
 @dataclass(frozen=True, slots=True)

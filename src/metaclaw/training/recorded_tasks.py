@@ -11,21 +11,20 @@ and only its own measure scores it. The report of the gate says how often that h
 that repeats a failure of the same signature earns nothing. A recorded answer joins those that are
 drawn to its prompt (`held_calls`)."""
 
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final, TypeAlias
 
-from metaclaw.domain.chat import Message, Part, Role, ToolCall, ToolResult
+from metaclaw.domain.chat import Message, Role, ToolCall, ToolResult
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import Step, Turn
 from metaclaw.domain.verdict import Outcome, Verdict
 from metaclaw.learn import RecordedSteps
 from metaclaw.outcome import failure_signature
+from metaclaw.training.answers import calls_of, parts_of
 from metaclaw.training.held_calls import recorded_answer
-from metaclaw.training.rewards import parts_of
 from metaclaw.training.training_turns import MakeTurn, TrainingTurn
 
 MOST_TURNS: Final = 6
@@ -103,8 +102,8 @@ async def rewards_of_tasks(
 
 def follows(answer: Rollout, step: Step) -> bool:
     """Whether an answer makes the calls that were recorded."""
-    said = _calls(parts_of(answer.text, step.tools))
-    return answer.is_whole and bool(said) and said == _calls(step.answer)
+    said = calls_of(parts_of(answer.text, step.tools))
+    return answer.is_whole and bool(said) and said == calls_of(step.answer)
 
 
 def outcome_of_task(steps: Sequence[Step], verdict: Verdict | None) -> float | None:
@@ -146,17 +145,3 @@ def _failures(messages: Sequence[Message]) -> set[str]:
         if isinstance(part, ToolResult) and part.call_id in calls
     }
     return found - {""}
-
-
-def _calls(parts: Sequence[Part]) -> list[tuple[str, str]]:
-    """The calls of an answer, without what differs although it means the same."""
-    return sorted(
-        (part.name, _plain(part.arguments)) for part in parts if isinstance(part, ToolCall)
-    )
-
-
-def _plain(arguments: str) -> str:
-    try:
-        return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
-    except ValueError:
-        return " ".join(arguments.split())

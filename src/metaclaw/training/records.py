@@ -1,17 +1,17 @@
 """Records of the finished steps of a run, from which all its decisions follow, and the watch that
 stops a drifting run. Pure.
 
-Each figure x of a step is smoothed, m ← (1-β)·m + β·x, and compared with its mean b over the run's
+Each figure x of a step is smoothed, m ← 0.7·m + 0.3·x, and compared with its mean b over the run's
 first steps. The run drifts if
 
-    entropy    m < low·b  or  m > high·b      answers become all alike, or random
-    length     m < low·b  or  m > high·b      answers become much shorter, or much longer
-    ratio      |m - b| > ratio_most           the weights that are taught differ from those that drew the answers
-    forgotten  m > forgotten_most             the untrained model's answers to ordinary questions become unlikely
-    KL         m - b > kl_most                too far in this run; the gate limits the distance from the untrained weights
+    entropy    m < 0.2·b   or  m > 3·b        answers become all alike, or random
+    length     m < 0.25·b  or  m > 3·b        answers become much shorter, or much longer
+    ratio      |m - b| > 0.5                  the weights that are taught differ from those that drew the answers
+    forgotten  m > 1                          the untrained model's answers to ordinary questions become unlikely
+    KL         m - b > 1                      too far in this run; the gate limits the distance from the untrained weights
 
 Learning to answer differently changes entropy and length, so these are judged only while the reward
-has neither risen nor is high; a very low entropy may rise to `least_entropy`. The KL on trained
+has neither risen nor is high; a very low entropy may rise to 0.9. The KL on trained
 prompts rises with learning, so it is judged only if nothing is rehearsed.
 
 A figure that is not a finite number stops the run at once. A figure that a backend does not return
@@ -20,6 +20,7 @@ A figure that is not a finite number stops the run at once. A figure that a back
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -28,6 +29,17 @@ from metaclaw.training.drawn_elsewhere import EngineGap
 
 FULL_REWARD = 1.0 - 1e-6
 """Rewards from this value on count as full."""
+_BEGINNING: Final = 3
+_SMOOTHING: Final = 0.3
+_LOW_ENTROPY: Final = 0.2
+_LEAST_ENTROPY: Final = 0.3
+_SHORT: Final = 0.25
+_HIGH: Final = 3.0
+_MOST_RATIO: Final = 0.5
+_MOST_KL: Final = 1.0
+_MOST_FORGOTTEN: Final = 1.0
+_RISEN: Final = 0.02
+_GOOD: Final = 0.9
 _FIGURES = ("entropy", "kl", "length", "ratio", "forgotten", "reward")
 
 
@@ -54,8 +66,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     """One step. `moved` is False if it had no data. `earned` are the lengths of the answers with
     high rewards. `forgotten` is the log-probability that rehearsed answers have lost, in nats per
     token. `drift` says why the run must stop. `hinted` counts the prompts that were answered again
-    with a hint, `helped` those for which that helped, `settled` those whose answers all have the
-    same reward, neither high nor zero. `found` are answers better than all earlier answers to the
+    with a hint, `helped` those for which that helped. `found` are answers better than all earlier answers to the
     same prompt. `validated` is the mean reward of greedy answers to the validation prompts after
     the step, if they were drawn. `gap` is how far the server that drew the answers is from the
     trainer."""
@@ -72,7 +83,6 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     drift: str | None = None
     hinted: int = 0
     helped: int = 0
-    settled: int = 0
     found: list[BestAnswer] = []
     validated: float | None = None
     gap: EngineGap | None = None
@@ -119,22 +129,6 @@ def moved_prefix(records: Sequence[StepRecord], moves: int) -> list[StepRecord]:
 
 
 @dataclass(frozen=True, slots=True)
-class DriftLimits:
-    """When a run drifts. `beginning` is the number of its first steps; `smoothing` is β."""
-
-    beginning: int = 3
-    smoothing: float = 0.3
-    entropy: tuple[float, float] = (0.2, 3.0)
-    length: tuple[float, float] = (0.25, 3.0)
-    ratio_most: float = 0.5
-    kl_most: float = 1.0
-    forgotten_most: float = 1.0
-    risen: float = 0.02
-    good: float = 0.9
-    least_entropy: float = 0.3
-
-
-@dataclass(frozen=True, slots=True)
 class _Course:
     """One figure over time: how often it was seen, its mean over the first steps, and its smoothed
     value.
@@ -144,18 +138,17 @@ class _Course:
     begun: float
     now: float
 
-    def after(self, value: float, limits: DriftLimits) -> "_Course":
+    def after(self, value: float) -> "_Course":
         """The course with one more value."""
         seen = self.seen + 1
-        begun = self.begun + (value - self.begun) / seen if seen <= limits.beginning else self.begun
-        return _Course(seen, begun, self.now + limits.smoothing * (value - self.now))
+        begun = self.begun + (value - self.begun) / seen if seen <= _BEGINNING else self.begun
+        return _Course(seen, begun, self.now + _SMOOTHING * (value - self.now))
 
 
-def find_drift(records: Sequence[StepRecord], limits: DriftLimits | None = None) -> str | None:
+def find_drift(records: Sequence[StepRecord]) -> str | None:
     """Why a run must stop after these steps, in words with the figures, or None. Steps without data
     do not count.
     """
-    limits = limits or DriftLimits()
     courses: dict[str, _Course] = {}
     for record in records:
         if not record.moved:
@@ -166,40 +159,37 @@ def find_drift(records: Sequence[StepRecord], limits: DriftLimits | None = None)
         for name, value in known.items():
             if not math.isfinite(value):
                 return f"the step's figures make no sense ({name} is not a finite number)"
-            course = courses.get(name)
-            courses[name] = (
-                _Course(1, value, value) if course is None else course.after(value, limits)
-            )
+            courses[name] = courses.get(name, _Course(0, value, value)).after(value)
         for name in known:
             course = courses[name]
-            words = _drifted(name, courses, limits) if course.seen > limits.beginning else ""
+            words = _drifted(name, courses) if course.seen > _BEGINNING else ""
             if words:
                 went = f"{name} went from {course.begun:.3g} to {course.now:.3g}"
                 return f"{words} ({went} in {course.seen} steps)"
     return None
 
 
-def _drifted(name: str, courses: Mapping[str, _Course], limits: DriftLimits) -> str:
+def _drifted(name: str, courses: Mapping[str, _Course]) -> str:
     """How a figure has drifted, in words; empty if it has not, or is not judged."""
     now, begun = courses[name].now, courses[name].begun
     if name in ("entropy", "length"):
         reward = courses.get("reward")
-        if reward is not None and reward.now > min(reward.begun + limits.risen, limits.good):
+        if reward is not None and reward.now > min(reward.begun + _RISEN, _GOOD):
             return ""
     match name:
-        case "entropy" if now < limits.entropy[0] * begun:
+        case "entropy" if now < _LOW_ENTROPY * begun:
             return "the answers became nearly all alike"
-        case "entropy" if now > limits.entropy[1] * max(begun, limits.least_entropy):
+        case "entropy" if now > _HIGH * max(begun, _LEAST_ENTROPY):
             return "the answers became random"
-        case "length" if now < limits.length[0] * begun:
+        case "length" if now < _SHORT * begun:
             return "the answers became much shorter, and earned no more"
-        case "length" if now > limits.length[1] * begun:
+        case "length" if now > _HIGH * begun:
             return "the answers became much longer, and earned no more"
-        case "ratio" if abs(now - begun) > limits.ratio_most:
+        case "ratio" if abs(now - begun) > _MOST_RATIO:
             return "the model learned from answers that it would no longer give"
-        case "forgotten" if now > limits.forgotten_most:
+        case "forgotten" if now > _MOST_FORGOTTEN:
             return "the model forgot how it answered ordinary questions"
-        case "kl" if "forgotten" not in courses and now - begun > limits.kl_most:
+        case "kl" if "forgotten" not in courses and now - begun > _MOST_KL:
             return "the weights moved too far from the untrained model at once"
         case _:
             return ""

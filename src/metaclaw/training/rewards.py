@@ -12,21 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.chat import Part, Text, TextDelta, Tool, ToolCall
 from metaclaw.domain.check import Check, Finding
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Outcome, Source, Verdict
-from metaclaw.engine import CallParser
 from metaclaw.errors import BudgetError, SkillError, TrainingBudgetError
 from metaclaw.learn import always_match, concerns, conversation_of, in_words, is_corrected
 from metaclaw.outcome import Judge
 from metaclaw.skills import CheckKind, check_of, examine_many, kind_of
+from metaclaw.training.answers import calls_of, parts_of, words_of
+from metaclaw.training.backends.calls import gather_all
 from metaclaw.training.degeneration import is_degenerate
 from metaclaw.training.references import similarity
 from metaclaw.upstream import without_waiting
@@ -201,29 +200,18 @@ class Rewards:
 
     async def _by_votes(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
         """The share of the judge's votes that pass each text."""
-        found: dict[str, float | None] = dict.fromkeys(texts)
         judge = self.judge_for(step.model)
         if judge is None:
-            return found
-        refused: list[BudgetError] = []
+            return dict.fromkeys(texts)
 
-        async def ask(text: str) -> None:
-            try:
-                failed = (
-                    await judge.judge_answer(self._with_rules(step), await self._shown(step, text))
-                ).share_failed
-            except BudgetError as error:
-                refused.append(error)
-            else:
-                found[text] = None if failed is None else 1.0 - failed
+        async def ask(text: str) -> float | None:
+            asked = self._with_rules(step)
+            judged = await judge.judge_answer(asked, await self._shown(step, text))
+            return None if judged.share_failed is None else 1.0 - judged.share_failed
 
         with _paid_now():
-            async with anyio.create_task_group() as group:
-                for text in texts:
-                    group.start_soon(ask, text)
-            if refused:
-                raise refused[0]
-        return found
+            votes = await gather_all([ask(text) for text in texts])
+        return dict(zip(texts, votes, strict=True))
 
     def _with_rules(self, step: Step) -> Step:
         """The step as the judge sees it: a step holds what was asked without the rules and skills
@@ -249,7 +237,12 @@ class Rewards:
         """The reward of texts that say what was answered then, by the verdict on that answer. A
         person's word stands above all else; what detectors saw, where nothing else is known.
         Blocks."""
-        same = [text for text in texts if _says_the_same(parts_of(text, step.tools), step.answer)]
+        then = words_of(step.answer), calls_of(step.answer)
+        same = [
+            text
+            for text in texts
+            if (words_of(parts := parts_of(text, step.tools)), calls_of(parts)) == then
+        ]
         verdict = self._recorded(step) if same else None
         if verdict is None:
             return {}
@@ -298,22 +291,6 @@ def is_usable(answer: Rollout) -> bool:
     return answer.is_whole and not is_degenerate(answer.text)
 
 
-def parts_of(text: str, tools: Sequence[Tool]) -> tuple[Part, ...]:
-    """An answer's text as words and calls, as it would have been served."""
-    if not tools:
-        return (Text(text),)
-    parser = CallParser(frozenset(tool.name for tool in tools))
-    said = [*parser.push(text), *parser.flush()]
-    return tuple(
-        (
-            Text(one.text)
-            if isinstance(one, TextDelta)
-            else ToolCall(one.id or "", one.name or "", one.arguments)
-        )
-        for one in said
-    )
-
-
 def _usable(answers: Sequence[Rollout]) -> list[str]:
     """The different texts that may be worth anything."""
     return list(dict.fromkeys(answer.text for answer in answers if is_usable(answer)))
@@ -341,23 +318,6 @@ def _mean(scores: Sequence[float]) -> float:
 
 def _plain(text: str) -> str:
     return " ".join(text.split())[:_MOST_COMPARED_CHARS]
-
-
-def _says_the_same(one: Sequence[Part], other: Sequence[Part]) -> bool:
-    return _said(one) == _said(other)
-
-
-def _said(answer: Sequence[Part]) -> list[tuple[str, ...]]:
-    """Words and calls, without what differs from one answer to the next although it means the
-    same.
-    """
-    said: list[tuple[str, ...]] = []
-    for part in answer:
-        if isinstance(part, Text) and part.text.strip():
-            said.append((part.text.strip(),))
-        elif isinstance(part, ToolCall):
-            said.append((part.name, "".join(part.arguments.split())))
-    return said
 
 
 def _readable(skill: Skill) -> Check | None:

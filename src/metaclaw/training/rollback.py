@@ -2,8 +2,8 @@
 the version before it.
 
 The turns of the version before give a bound that its pass rate was below with probability at most
-α/2 (`rate_at_least`). Bets at α/2 claim that the rate is below that bound now (`e_below`); they may
-be checked after every turn (`bets`). Turns with unknown outcome are left out."""
+α/2 (`rate_at_least`). Bets at α/2 claim that the rate is below that bound now; they may be checked
+after every turn (`bets`). Turns with unknown outcome are left out."""
 
 import logging
 import math
@@ -15,45 +15,24 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store import RefusedError, SqlPolicies
-from metaclaw.training.bets import mean_wealth
+from metaclaw.store import RefusedError
+from metaclaw.training.bets import GainBets
 from metaclaw.training.serving_versions import BY_A_PERSON, Versions
 
 log = logging.getLogger(__name__)
 
 _BASELINE: Final = 200
-_LOWER_BY = (0.8, 0.6, 0.4, 0.2)
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """Decided turns from before a version answered, and how many of them passed."""
-
-    passes: int
-    turns: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.passes <= self.turns:
-            raise ValueError(f"a baseline cannot have {self.passes} passes in {self.turns} turns")
-
-
-@dataclass(frozen=True, slots=True)
-class LiveThresholds:
-    """An equal version is rolled back with probability `alpha`, and none before it has failed
-    `least_failures` times or after `settle_after` decided turns."""
-
-    alpha: float = 0.04
-    settle_after: int = 50
-    least_failures: int = 3
+_ALPHA: Final = 0.04
+"""The probability with which an equal version is rolled back."""
+_LEAST_FAILURES: Final = 3
 
 
 @dataclass(eq=False, kw_only=True)
 class VersionWatch:
-    """Takes a version back by the verdicts on its first turns."""
+    """Takes a version back by the verdicts on its first `settle_after` decided turns."""
 
-    policies: SqlPolicies
     versions: Versions
-    rules: LiveThresholds
+    settle_after: int
     notice: str | None = None
 
     async def look(self) -> None:
@@ -74,53 +53,41 @@ class VersionWatch:
         """The evidence against a version that serves for the first time; None of one that a person
         promoted, whose word stands.
         """
-        version, since = self.policies.version(number), self.policies.since(number)
+        policies = self.versions.policies
+        version, since = policies.version(number), policies.since(number)
         if version is None or since is None or not since.is_first or version.note == BY_A_PERSON:
             return None
-        former = self.policies.before(number)
-        past = self.policies.outcomes_by_version({former}, 0, before=since.turn, limit=_BASELINE)
+        former = policies.before(number)
+        past = policies.outcomes_by_version({former}, 0, before=since.turn, limit=_BASELINE)
         decided = [one.outcome for one in past if one.outcome is not Outcome.UNKNOWN]
         passes = (
             one.outcome is Outcome.PASS
-            for one in self.policies.outcomes_by_version({number}, since.turn)
+            for one in policies.outcomes_by_version({number}, since.turn)
             if one.outcome is not Outcome.UNKNOWN
         )
-        before = Baseline(decided.count(Outcome.PASS), len(decided))
-        return shown_worse(passes, before, self.rules)
+        before = decided.count(Outcome.PASS), len(decided)
+        return shown_worse(passes, before, self.settle_after)
 
 
 def shown_worse(
-    passes: Iterable[bool], before: Baseline, rules: LiveThresholds | None = None
+    passes: Iterable[bool], before: tuple[int, int], settle_after: int = 50
 ) -> str | None:
     """Why a version is shown to be worse, or None: `passes` tells of each decided turn since it
-    serves whether it passed, oldest first."""
-    rules = rules or LiveThresholds()
-    floor = rate_at_least(before.passes, before.turns, rules.alpha / 2)
-    counts = {True: 0, False: 0}
-    for turns, has_passed in zip(range(1, rules.settle_after + 1), passes, strict=False):
-        counts[has_passed] += 1
-        e_value = e_below(floor, counts[True], counts[False])
-        if counts[False] >= rules.least_failures and e_value >= 2 / rules.alpha:
+    serves whether it passed, oldest first; `before` is how many of how many passed before it."""
+    floor = rate_at_least(*before, _ALPHA / 2)
+    if not 0.0 < floor < 1.0:
+        return None
+    bets, failures = GainBets(), 0
+    for turns, has_passed in zip(range(1, settle_after + 1), passes, strict=False):
+        failures += not has_passed
+        # Scaled so that a pass costs the whole bet.
+        bets.add((floor - has_passed) / (1.0 - floor))
+        if failures >= _LEAST_FAILURES and bets.e_value >= 2 / _ALPHA:
             return (
-                f"fewer turns pass than before it (below {floor:.0%}): {counts[True]} of {turns}"
-                f" turns passed; e = {e_value:.3g}"
+                f"fewer turns pass than before it (below {floor:.0%}): {turns - failures} of"
+                f" {turns} turns passed; e = {bets.e_value:.3g}"
             )
     return None
-
-
-def e_below(floor: float, passes: int, failures: int) -> float:
-    """Evidence that a pass rate is below `floor`: a bet on a lower rate r pays r/floor on a pass
-    and (1-r)/(1-floor) on a failure.
-    """
-    if not 0.0 < floor < 1.0:
-        return 1.0
-    rates = [floor * part for part in _LOWER_BY]
-    return mean_wealth(
-        [
-            passes * math.log(rate / floor) + failures * math.log((1.0 - rate) / (1.0 - floor))
-            for rate in rates
-        ]
-    )
 
 
 def rate_at_least(passes: int, turns: int, error: float) -> float:

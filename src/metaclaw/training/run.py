@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from typing import Final
 
 import msgspec
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.chat import Text
+from metaclaw.domain.chat import Json, Text
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
@@ -33,12 +34,11 @@ from metaclaw.training.advantages import (
     step_size,
 )
 from metaclaw.training.backends.calls import gather_all
-from metaclaw.training.checkpoints import RunCheckpoints, Sampler, add_varied, set_aside
+from metaclaw.training.checkpoints import RunCheckpoints, add_varied, set_aside
 from metaclaw.training.curriculum import TrainingPrompt, choose_prompts, cut_pieces
 from metaclaw.training.drawn_elsewhere import EngineGap, engine_gap
 from metaclaw.training.golden import golden_items
 from metaclaw.training.held_calls import teaches, with_recorded
-from metaclaw.training.hints import distil, may_help
 from metaclaw.training.hosts.run_sampler import RolloutServer, RunSampler
 from metaclaw.training.imitation import (
     RETRY_TEMPERATURE,
@@ -47,10 +47,12 @@ from metaclaw.training.imitation import (
     better_answers,
     demonstrate,
     demonstration_share,
+    distil,
     imitate_best,
     is_flat,
     is_settled,
     longest_demonstration,
+    may_help,
 )
 from metaclaw.training.journal import Journal, StaleError, record_name
 from metaclaw.training.progress import Phase, is_validation_due, next_step, token_cap
@@ -76,31 +78,27 @@ from metaclaw.training.rehearsal import (
     rehearse,
 )
 from metaclaw.training.rewards import Rewards
+from metaclaw.training.sampling import VersionSampler
 from metaclaw.training.training_turns import TrainingTurn
 from metaclaw.training.variations import base_turn
 
 log = logging.getLogger(__name__)
 
-"""Judging for the choice of a checkpoint and for the gate is counted as for a skill in the making,
-which has a larger share of the learning budget: what was trained can be proven on the same day."""
-_FIRST_EXPLORED_PIECE = 25_000
-_FIRST_HINTED_PIECE = 50_000
-TurnSampler = Callable[[Sequence[TrainingTurn], Drawing], Awaitable[list[list[Rollout]]]]
-"""Draws answers to some turns."""
+
+@dataclass(frozen=True, slots=True)
+class _Manner:
+    """How answers to prompts are drawn: their pieces are numbered from `first`."""
+
+    first: int = 0
+    heat: float = 1.0
+    is_hinted: bool = False
+
+
+_PLAIN: Final = _Manner()
+_HOTTER: Final = _Manner(25_000, heat=RETRY_TEMPERATURE)
+_HINTED: Final = _Manner(50_000, is_hinted=True)
 _PPO = Loss()
 _CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
-
-
-async def _always() -> None:
-    """Every step may be made."""
-
-
-def _never_broken(rule: SkillName) -> float:
-    return 0.0
-
-
-async def _no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstration]:
-    return []
 
 
 @dataclass(slots=True)
@@ -120,16 +118,16 @@ class RunTally:
     reason: str = ""
     notice: str | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class _StepData:
-    """What a step learns from: groups of scored answers, the data that rewards make of them, and
-    better answers to imitate. `record` is what is remembered of it."""
-
-    scored: list[ScoredGroup]
-    rewarded: TrainingData
-    imitated: tuple[Datum, ...]
-    record: StepRecord
+    def facts(self) -> dict[str, Json]:
+        """The same for `status`."""
+        return {
+            "step": self.steps,
+            "steps": self.of_steps,
+            "drawn": self.drawn,
+            "mean_reward": self.mean_reward,
+            "validated": self.validated,
+            "skipped": {reason.value: count for reason, count in self.skipped.items()},
+        }
 
 
 @dataclass(eq=False, kw_only=True)
@@ -148,12 +146,10 @@ class TrainingRun:
     journal: Journal
     windows: Windows
     is_stale: Callable[[], bool]
-    find_demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]] = (
-        _no_demonstrations
-    )
-    varied: Sequence[TrainingTurn] = ()
-    broken_share: Callable[[SkillName], float] = _never_broken
-    may_step: Callable[[], Awaitable[None]] = _always
+    find_demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]]
+    varied: Sequence[TrainingTurn]
+    broken_share: Callable[[SkillName], float]
+    may_step: Callable[[], Awaitable[object]]
     server: RolloutServer | None = None
 
     def __post_init__(self) -> None:
@@ -171,14 +167,16 @@ class TrainingRun:
         self._wanted: dict[str, BestAnswer] = {}
         self._urgency: dict[str, float] = {}
         self._done = 0
+        """Pieces of the next step that are accumulated already."""
         self._records: list[StepRecord] = []
         self._rehearsed: list[Rehearsed] = []
         self._checkpoints = RunCheckpoints(
             plan=self.plan,
             recipe=self.recipe,
-            backend=self.backend,
+            sampler=VersionSampler(
+                self.backend, self._may_go_on, self.recipe.max_tokens, self.recipe.temperature
+            ),
             journal=self.journal,
-            may_go_on=self._may_go_on,
             greedy_reward=self._greedy_reward,
         )
         self.tally = RunTally(of_steps=self.recipe.steps)
@@ -247,7 +245,7 @@ class TrainingRun:
         while True:
             await self._validate()
             await self._checkpoints.keep(label, self._records)
-            following = next_step(self._records, self.recipe.schedule)
+            following = next_step(self._records, self.recipe)
             self.tally.phase, self.tally.reason = following.phase.value, following.reason
             if following.phase is Phase.CHOOSE:
                 break
@@ -267,9 +265,9 @@ class TrainingRun:
         """Answer the validation prompts where the schedule wants that; it is a part of the last
         step's record.
         """
-        if not is_validation_due(self._records, self.recipe.schedule):
+        if not is_validation_due(self._records, self.recipe):
             return
-        reward = await self._mean_reward(self.backend.sample)
+        reward = await self._mean_reward(self._likeliest)
         self._records[-1] = msgspec.structs.replace(self._records[-1], validated=reward)
         self._tell(self.tally.moved)
         await self.journal.keep(record_name(len(self._records) - 1), self._records[-1])
@@ -282,17 +280,32 @@ class TrainingRun:
 
     async def _ready_to_step(self) -> None:
         """Raise TrainingError where a step is to come that must not begin now."""
-        if next_step(self._records, self.recipe.schedule).phase is not Phase.CHOOSE:
+        if next_step(self._records, self.recipe).phase is not Phase.CHOOSE:
             await self.may_step()
 
     async def _step(self, step: int, rate: float) -> None:
+        """Answers to some prompts, their rewards, the advantages of each group, and a step along
+        their gradient.
+        """
         await self.may_step()
-        found = await self._step_data(step)
-        self.tally.skipped += found.rewarded.skipped
-        if found.rewarded.data or found.imitated or self._shown(0.0):
-            await self._move(step, rate, found)
+        chosen = choose_prompts(
+            self._pool,
+            self._records,
+            self.recipe.prompts_per_step,
+            self.plan.seed,
+            self._urgency,
+        )
+        groups = await self._groups(step, self._turns_of(chosen), _PLAIN)
+        scored = [one.drawn for one in groups]
+        rewarded = group_advantages(
+            [one if one.recorded and teaches(one) else one.drawn for one in groups]
+        )
+        self.tally.skipped += rewarded.skipped
+        imitated, record = await self._better(step, scored, rewarded)
+        if rewarded.data or imitated or self._shown(0.0):
+            await self._move(step, rate, scored, rewarded.data, imitated, record)
         else:
-            await self._record(step, found.record)
+            await self._record(step, record)
         await self.journal.forget_before(step + 1)
         log.info(
             "step_done run=%s step=%d phase=%s mean_reward=%s data=%d imitated=%d skipped=%d",
@@ -300,44 +313,48 @@ class TrainingRun:
             step,
             self.tally.phase,
             self.tally.mean_reward,
-            len(found.rewarded.data),
-            len(found.imitated),
-            found.rewarded.skipped.total(),
+            len(rewarded.data),
+            len(imitated),
+            rewarded.skipped.total(),
         )
 
-    async def _step_data(self, step: int) -> _StepData:
-        """Draw and score the answers of a step, and look for better ones."""
-        groups = [
-            await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())
-        ]
-        whole = [one for piece in groups for one in piece]
-        scored = [one.drawn for one in whole]
-        rewarded = group_advantages(
-            [one if one.recorded and teaches(one) else one.drawn for one in whole]
-        )
+    async def _better(
+        self, step: int, scored: Sequence[ScoredGroup], rewarded: TrainingData
+    ) -> tuple[tuple[Datum, ...], StepRecord]:
+        """Better answers to imitate, where comparing those that were drawn teaches little, and the
+        record of the step.
+        """
         known = best_answers(self._records)
         imitated, hinted, helped = await self._imitated(step, scored)
         explored, tried = await self._explored(
             step, scored, len({one.turn for one in rewarded.data})
         )
-        again = imitate_best(scored, known | self._wanted) if self._can_imitate else ()
+        again = imitate_best(scored, known | self._wanted) if self.recipe.hindsight else ()
         record = msgspec.structs.replace(
             _record(scored),
             hinted=hinted,
             helped=helped,
             found=better_answers([*scored, *tried], known),
         )
-        return _StepData(scored, rewarded, (*imitated, *explored, *again), record)
+        return (*imitated, *explored, *again), record
 
-    async def _move(self, step: int, rate: float, found: _StepData) -> None:
+    async def _move(
+        self,
+        step: int,
+        rate: float,
+        scored: Sequence[ScoredGroup],
+        rewarded: tuple[Datum, ...],
+        imitated: tuple[Datum, ...],
+        record: StepRecord,
+    ) -> None:
         """Learn from a step's data and from what is rehearsed, and move the optimiser."""
-        data = (*found.rewarded.data, *found.imitated)
+        data = (*rewarded, *imitated)
         shown = self._shown(normaliser(data))
-        size = step_size(data or tuple(shown), found.scored)
-        old = self._old(step, size, found.scored)
+        size = step_size(data or tuple(shown), scored)
+        old = self._old(step, size, scored)
         of_rewarded, of_imitated, of_old = [
             cut_pieces(some, self.recipe.tokens_a_piece, self._seed(step))
-            for some in (found.rewarded.data, (*found.imitated, *shown), old)
+            for some in (rewarded, (*imitated, *shown), old)
         ]
         by_rewards = [(piece, _PPO) for piece in of_rewarded]
         stats = await self._accumulate(
@@ -345,7 +362,7 @@ class TrainingRun:
         )
         seen = stats[: len(of_rewarded)]
         record = msgspec.structs.replace(
-            found.record,
+            record,
             moved=True,
             kl=weighted_mean([(one.kl, one.tokens) for one in seen]),
             ratio=weighted_mean([(one.ratio_mean, one.tokens) for one in seen]),
@@ -385,11 +402,11 @@ class TrainingRun:
         """The demonstrations of the next step; with a weight of 0, of a step that has nothing else
         to learn from.
         """
-        return demonstrate(self._demonstrations, self._records, weight) if self._can_imitate else []
-
-    @property
-    def _can_imitate(self) -> bool:
-        return self.recipe.hindsight
+        return (
+            demonstrate(self._demonstrations, self._records, weight)
+            if self.recipe.hindsight
+            else []
+        )
 
     def _old(self, step: int, size: float, scored: Sequence[ScoredGroup]) -> list[Datum]:
         """The rehearsal data of a step; they cost at most as much as what was drawn."""
@@ -423,49 +440,60 @@ class TrainingRun:
             None,
         )
 
-    async def _drawn(
-        self,
-        step: int,
-        number: int,
-        turns: Sequence[TrainingTurn],
-        sample: TurnSampler | None = None,
+    async def _groups(
+        self, step: int, turns: Sequence[TrainingTurn], manner: _Manner
     ) -> list[ScoredGroup]:
-        """A piece's groups: from the journal, or drawn and scored now."""
-        name = f"step-{step:05d}-piece-{number:05d}"
-        kept = await self.journal.find(name, list[ScoredGroup])
-        if kept is None or [group.turn for group in kept] != [turn.id for turn in turns]:
-            await self._may_go_on()
-            kept = await self._draw(step, number, turns, sample or self._sample)
-            await self.journal.keep(name, kept)
-        return kept
+        """Answers to the prompts of some turns, piece by piece: from the journal, or drawn and
+        scored now.
+        """
+        found: list[ScoredGroup] = []
+        for number, piece in enumerate(self._cut(turns), manner.first):
+            name = f"step-{step:05d}-piece-{number:05d}"
+            kept = await self.journal.find(name, list[ScoredGroup])
+            if kept is None or [group.turn for group in kept] != [turn.id for turn in piece]:
+                await self._may_go_on()
+                kept = await self._draw(step, number, piece, manner)
+                await self.journal.keep(name, kept)
+            found += kept
+        return found
 
     async def _draw(
-        self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler
+        self, step: int, number: int, turns: Sequence[TrainingTurn], manner: _Manner
     ) -> list[ScoredGroup]:
         recipe = self.recipe
         drawing = Drawing(
-            recipe.group_size, self._cap(turns[0]), recipe.temperature, self._seed(step, number)
+            recipe.group_size,
+            self._cap(turns[0]),
+            recipe.temperature * manner.heat,
+            self._seed(step, number),
         )
-        drawn = await sample(turns, drawing)
+        if manner is not _PLAIN:
+            turns = [replace(one, recorded=(), following=None) for one in turns]
+        if manner.is_hinted:
+            # Every other step the untrained model answers, which has not settled on any manner of
+            # answering.
+            draw = self.backend.sample_base if step % 2 else self._sample
+            drawn = await draw([turn.hinted or turn.prompt for turn in turns], drawing)
+        else:
+            drawn = await self._sample([turn.prompt for turn in turns], drawing)
         self.tally.drawn += sum(map(len, drawn))
-        is_plain = sample == self._sample
-        turns = turns if is_plain else [replace(one, recorded=(), following=None) for one in turns]
-        recorded = [turn.recorded for turn in turns]
-        drawn = [
-            await with_recorded(group, turn.prompt, some, self.backend)
-            for group, turn, some in zip(drawn, turns, recorded, strict=True)
+        answers = [
+            await with_recorded(group, turn.prompt, turn.recorded, self.backend)
+            for group, turn in zip(drawn, turns, strict=True)
         ]
         rewards = await gather_all(
-            [self._score(turn, some) for turn, some in zip(turns, drawn, strict=True)]
+            [self._score(turn, some) for turn, some in zip(turns, answers, strict=True)]
         )
         for at, turn in enumerate(turns):
             if turn.following is not None:
-                rewards[at] = await self._score_task(turn, drawn[at], rewards[at], drawing)
-            for place, one in enumerate(turn.recorded, len(drawn[at]) - len(turn.recorded)):
+                rewards[at] = await self._score_task(turn, answers[at], rewards[at], drawing)
+            for place, one in enumerate(turn.recorded, len(drawn[at])):
                 rewards[at][place] = rewards[at][place] if one.reward is None else one.reward
         return [
-            ScoredGroup(turn.id, turn.prompt, tuple(some), tuple(worth), turn.key, len(extra))
-            for turn, some, worth, extra in zip(turns, drawn, rewards, recorded, strict=True)
+            ScoredGroup(
+                turn.id, turn.prompt, tuple(some), tuple(worth), turn.key, len(turn.recorded)
+            )
+            for turn, some, worth in zip(turns, answers, rewards, strict=True)
         ]
 
     async def _score(self, turn: TrainingTurn, answers: Sequence[Rollout]) -> list[float | None]:
@@ -484,16 +512,13 @@ class TrainingRun:
             await self._may_go_on()
             seed = random.Random(f"{drawing.seed}/{turn.id}/{following.id}").getrandbits(61)
             asked = replace(drawing, count=count, max_tokens=self._cap(following), seed=seed)
-            (group,) = await self._present([following.prompt], asked)
+            (group,) = await self._sample([following.prompt], asked)
             self.tally.drawn += count
             return group
 
         return await rewards_of_tasks(turn, answers, own, draw, self._score)
 
-    async def _sample(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
-        return await self._present([turn.prompt for turn in turns], drawing)
-
-    async def _present(
+    async def _sample(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing
     ) -> list[list[Rollout]]:
         """Rollouts of the weights as they are."""
@@ -501,43 +526,25 @@ class TrainingRun:
         self.tally.notice = self._sampler.notice
         return drawn
 
-    async def _sample_hotter(
-        self, turns: Sequence[TrainingTurn], drawing: Drawing
-    ) -> list[list[Rollout]]:
-        return await self._sample(
-            turns, replace(drawing, temperature=drawing.temperature * RETRY_TEMPERATURE)
-        )
-
     async def _imitated(
         self, step: int, scored: Sequence[ScoredGroup]
     ) -> tuple[tuple[Datum, ...], int, int]:
         """Better answers to prompts whose answers all earn the same and too little: those given
-        with a hint. In every other step the untrained model gives them, which has not settled on
-        any manner of answering. Beside them, how many prompts were tried and how many of these had
-        a better answer."""
-        if not (self._can_imitate and may_help(self._records)):
+        with a hint. Beside them, how many prompts were tried and how many of these had a better
+        answer."""
+        if not (self.recipe.hindsight and may_help(self._records)):
             return (), 0, 0
         shown = {
             one.key for one in self._demonstrations if demonstration_share(self._records, one.key)
         }
-        able = [
+        groups = [
             group
             for group in scored
-            if self._turns[group.turn].hinted is not None and group.key not in shown
+            if self._turns[group.turn].hinted is not None
+            and group.key not in shown
+            and is_flat(group)
         ]
-        groups = [group for group in able if is_flat(group)]
-        turns = [self._turns[group.turn] for group in groups]
-        draw = self.backend.sample_base if step % 2 else self._present
-
-        async def sample(some: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
-            return await draw([turn.hinted or turn.prompt for turn in some], drawing)
-
-        with_hint: dict[str, ScoredGroup] = {}
-        for number, piece in enumerate(self._cut(turns), _FIRST_HINTED_PIECE):
-            with_hint |= {
-                group.turn: group for group in await self._drawn(step, number, piece, sample)
-            }
-        data = distil(groups, [with_hint[group.turn] for group in groups])
+        data = distil(groups, await self._again(step, groups, _HINTED))
         return data, len(groups), len({one.turn for one in data})
 
     async def _explored(
@@ -546,31 +553,24 @@ class TrainingRun:
         """Better answers to some prompts whose answers all earn the same part, and all answers
         among which they were looked for; more prompts are tried where few of the step's are
         `teaching` anything by themselves."""
-        if not self._can_imitate:
+        if not self.recipe.hindsight:
             return (), []
         share = 4 if 4 * teaching >= len(scored) else 2
-        groups = [group for group in scored if is_settled(group)][
-            : max(1, self.recipe.prompts_per_step // share)
-        ]
-        turns, found = [self._turns[group.turn] for group in groups], dict[str, ScoredGroup]()
-        for number, piece in enumerate(self._cut(turns), _FIRST_EXPLORED_PIECE):
-            drawn = await self._drawn(step, number, piece, self._sample_hotter)
-            found |= {group.turn: group for group in drawn}
-        explored = [found[group.turn] for group in groups]
+        settled = [group for group in scored if is_settled(group)]
+        groups = settled[: max(1, self.recipe.prompts_per_step // share)]
+        explored = await self._again(step, groups, _HOTTER)
         return distil(groups, explored, weight=MAX_ADVANTAGE), explored
 
-    def _pieces(self) -> list[list[TrainingTurn]]:
-        """The prompts of the next step, cut; those of a piece may have answers of the same
-        length.
-        """
-        chosen = choose_prompts(
-            self._pool,
-            self._records,
-            self.recipe.prompts_per_step,
-            self.plan.seed,
-            self._urgency,
-        )
-        return self._cut([self._turns[TurnId(prompt.turn)] for prompt in chosen])
+    async def _again(
+        self, step: int, groups: Sequence[ScoredGroup], manner: _Manner
+    ) -> list[ScoredGroup]:
+        """Other answers to the prompts of some groups, in their order."""
+        drawn = await self._groups(step, [self._turns[one.turn] for one in groups], manner)
+        found = {group.turn: group for group in drawn}
+        return [found[group.turn] for group in groups]
+
+    def _turns_of(self, prompts: Sequence[TrainingPrompt]) -> list[TrainingTurn]:
+        return [self._turns[TurnId(prompt.turn)] for prompt in prompts]
 
     def _cut(
         self, turns: Sequence[TrainingTurn], size: int | None = None
@@ -590,9 +590,9 @@ class TrainingRun:
 
     async def _known_demonstrations(self) -> list[Demonstration]:
         """Right answers that are known: from the journal, or looked for now."""
-        if not self._can_imitate:
+        if not self.recipe.hindsight:
             return []
-        pool = [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
+        pool = self._turns_of(self._pool)
         return await self.journal.once(
             "demonstrations", list[Demonstration], lambda: self.find_demonstrations(pool)
         )
@@ -602,11 +602,11 @@ class TrainingRun:
         journal, or read now.
         """
         tokeniser = self.recipe.tokeniser
-        if tokeniser is None or not self._can_imitate:
+        if tokeniser is None or not self.recipe.hindsight:
             return []
 
         def read() -> list[BestAnswer]:
-            turns = [self._turns[TurnId(prompt.turn)] for prompt in self._pool]
+            turns = self._turns_of(self._pool)
             wanted = [(turn.id, self.rewards.reference(turn.step)) for turn in turns]
             return [
                 BestAnswer(turn, [*tokeniser.encode(text), tokeniser.end], 1.0)
@@ -614,10 +614,7 @@ class TrainingRun:
                 if text is not None
             ]
 
-        async def make() -> list[BestAnswer]:
-            return await run_sync(read)
-
-        return await self.journal.once("wanted", list[BestAnswer], make)
+        return await self.journal.once("wanted", list[BestAnswer], partial(run_sync, read))
 
     async def _urgent_keys(self) -> dict[str, float]:
         """How often the rules of each key are broken, for keys with rules that are."""
@@ -671,9 +668,20 @@ class TrainingRun:
 
     async def _greedy_reward(self, weights: Weights) -> float:
         """The mean reward of the likeliest answers of kept weights to the validation prompts."""
-        return await self._mean_reward(self._checkpoints.drawn_from(weights))
+        sampler = self._checkpoints.sampler
+        return await self._mean_reward(
+            lambda prompts, most: sampler.one_of_each(prompts, weights, most)
+        )
 
-    async def _mean_reward(self, draw: Sampler) -> float:
+    async def _likeliest(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Rollout]:
+        """The likeliest answers of the weights as they are."""
+        await self._may_go_on()
+        drawn = await self.backend.sample(prompts, Drawing(1, max_tokens, 0.0))
+        return [group[0] for group in drawn]
+
+    async def _mean_reward(
+        self, draw: Callable[[Sequence[Sequence[int]], int], Awaitable[list[Rollout]]]
+    ) -> float:
         """The mean reward of the likeliest answers to the validation prompts."""
         rewards: list[float | None] = []
         # A backend that can stand still in the middle draws all at once: other weights are put on
@@ -681,17 +689,10 @@ class TrainingRun:
         size = (
             len(self._validation) if self.backend.abilities.yields else self.recipe.prompts_a_piece
         )
-        for piece in self._cut(
-            [self._turns[TurnId(prompt.turn)] for prompt in self._validation], size
-        ):
-            drawn = await self._checkpoints.greedy(
-                [turn.prompt for turn in piece], self._cap(piece[0]), draw
-            )
+        for piece in self._cut(self._turns_of(self._validation), size):
+            drawn = await draw([turn.prompt for turn in piece], self._cap(piece[0]))
             scored = await gather_all(
-                [
-                    self.rewards.score(turn.step, [one])
-                    for turn, one in zip(piece, drawn, strict=True)
-                ]
+                [self._score(turn, [one]) for turn, one in zip(piece, drawn, strict=True)]
             )
             rewards += [reward for (reward,) in scored]
         known = [reward for reward in rewards if reward is not None]
@@ -720,7 +721,6 @@ def _record(scored: Sequence[ScoredGroup]) -> StepRecord:
         groups=[group_record(group) for group in scored],
         reward=mean_reward(scored),
         moved=False,
-        settled=sum(map(is_settled, scored)),
         earned=earned_lengths(scored),
         length=tokens / len(rollouts),
         entropy=-sum(sum(rollout.logprobs_T) for rollout in rollouts) / tokens,

@@ -30,6 +30,17 @@ _FIRST_PAUSE_S: Final = 2.0
 _LONGEST_PAUSE_S: Final = 300.0
 
 
+@dataclass(slots=True)
+class _Absent:
+    """A version that could not be loaded: how often that was tried, how often its weights were found
+    unusable then, and when it is tried again."""
+
+    error: TrainingError
+    tries: int = 0
+    unusable: int = 0
+    again_at: float = 0.0
+
+
 @dataclass(eq=False, kw_only=True)
 class Versions:
     """`is_same` tells whether a skill still says what it said in a generation: one that was changed
@@ -45,7 +56,7 @@ class Versions:
     def __post_init__(self) -> None:
         self._lock = anyio.Lock()
         self._before = BASE_POLICY
-        self._missing = MissingVersions(self.now)
+        self._absent: dict[int, _Absent] = {}
         self._wanted = BASE_POLICY
         self._given_up: dict[int, str] = {}
         self._unloading: set[asyncio.Task[None]] = set()
@@ -61,36 +72,30 @@ class Versions:
         not be reached, or its weights were unusable, or are so since the host was started again."""
         version = self.slot.serving.version
         is_gone = version != BASE_POLICY and version not in self.host.loaded
-        return is_gone or (self._wanted in self._missing and self._missing.is_due(self._wanted))
+        return is_gone or (self._wanted in self._absent and self._is_due(self._wanted))
 
     @property
     def troubles(self) -> list[str]:
         """Which versions do not answer though they are to, or were given up for that since the
         program started, and why.
         """
-        wanted = self._wanted
-        absent = (
-            [f"version {wanted} is to answer and does not: {self._missing.description(wanted)}"]
-            if wanted in self._missing
-            else []
-        )
-        return [
-            *absent,
-            *(
-                f"version {number} was given up: {reason}"
-                for number, reason in self._given_up.items()
-            ),
+        troubles = [
+            f"version {number} was given up: {reason}" for number, reason in self._given_up.items()
         ]
+        if (absent := self._absent.get(self._wanted)) is not None:
+            pause_s = max(0.0, absent.again_at - self.now())
+            troubles.insert(
+                0,
+                f"version {self._wanted} is to answer and does not: {absent.error}; tried again in"
+                f" {pause_s:.0f} s",
+            )
+        return troubles
 
     async def restore(self) -> None:
-        """Serve what the database says. Where that cannot be loaded the nearest version before it
+        """Serve what the database says, with what is absorbed still. Where that cannot be loaded the nearest version before it
         serves that can, else the untrained model."""
         async with self._lock:
             await self._settle()
-
-    async def refresh(self) -> None:
-        """Skills have changed: what was absorbed may have to be told again."""
-        await self.restore()
 
     async def promote(
         self, number: int, reason: str, report: GateReport | None = None
@@ -152,16 +157,14 @@ class Versions:
             wanted = await run_sync(self.policies.serving)
             self._wanted = wanted.version
             await self._serve(wanted)
-            if not self._missing.is_lost(wanted.version):
+            absent = self._absent.get(wanted.version)
+            if absent is None or absent.unusable < _MOST_LOOKS:
                 return
-            await self._give_up(wanted.version)
-
-    async def _give_up(self, number: int) -> None:
-        reason = f"its weights are lost: {self._missing.why(number)}"
-        await run_sync(self.policies.rollback, None, reason)
-        self._missing.came(number)
-        self._given_up[number] = reason
-        log.error("policy_given_up version=%d reason=%s", number, reason)
+            reason = f"its weights are lost: {absent.error}"
+            await run_sync(self.policies.rollback, None, reason)
+            del self._absent[wanted.version]
+            self._given_up[wanted.version] = reason
+            log.error("policy_given_up version=%d reason=%s", wanted.version, reason)
 
     async def _serve(self, wanted: Serving) -> None:
         """Load what is wanted, flip, and let go of what is not."""
@@ -186,85 +189,34 @@ class Versions:
         the host cannot be reached.
         """
         while number != BASE_POLICY and not await self._is_there(number):
-            number = (
-                BASE_POLICY
-                if self._missing.is_waited_for(number)
-                else await run_sync(self.policies.before, number)
-            )
+            absent = self._absent.get(number)
+            is_waited_for = absent is not None and isinstance(absent.error, BackendDownError)
+            number = BASE_POLICY if is_waited_for else await run_sync(self.policies.before, number)
         return number
 
     async def _is_there(self, number: int) -> bool:
         """Whether this version can answer; it is loaded if it can be, unless that was tried a
         moment ago.
         """
-        if number not in self.host.loaded and not self._missing.is_due(number):
+        if number not in self.host.loaded and not self._is_due(number):
             return False
         try:
             await self._loaded(number)
         except TrainingError as error:
-            if self._missing.failed(number, error):
+            absent = self._absent.get(number)
+            if absent is None or type(absent.error) is not type(error):
                 log.error("policy_not_loaded version=%d reason=%s", number, error)
+            absent = self._absent.setdefault(number, _Absent(error))
+            absent.error = error
+            absent.again_at = self.now() + min(_FIRST_PAUSE_S * 2**absent.tries, _LONGEST_PAUSE_S)
+            absent.tries += 1
+            absent.unusable += isinstance(error, WeightsLostError)
             return False
-        self._missing.came(number)
+        self._absent.pop(number, None)
         self._given_up.pop(number, None)
         return True
 
-
-@dataclass(eq=False)
-class MissingVersions:
-    """What is known of versions that are not there."""
-
-    now: Callable[[], float]
-
-    def __post_init__(self) -> None:
-        self._failures: dict[int, _Failure] = {}
-
-    def __contains__(self, version: int) -> bool:
-        return version in self._failures
-
-    def is_due(self, version: int) -> bool:
-        """Whether it may be tried now."""
-        failure = self._failures.get(version)
-        return failure is None or failure.again_at <= self.now()
-
-    def failed(self, version: int, error: TrainingError) -> bool:
-        """It could not be loaded; whether that is news."""
-        before = self._failures.get(version)
-        tries, looks = (0, 0) if before is None else (before.tries, before.looks)
-        again_at = self.now() + min(_FIRST_PAUSE_S * 2**tries, _LONGEST_PAUSE_S)
-        looks += isinstance(error, WeightsLostError)
-        self._failures[version] = _Failure(error, tries + 1, looks, again_at)
-        return before is None or type(before.error) is not type(error)
-
-    def came(self, version: int) -> None:
-        """It was loaded, or is not wanted any more."""
-        self._failures.pop(version, None)
-
-    def is_waited_for(self, version: int) -> bool:
-        """Whether it is missing because its host could not be reached."""
-        failure = self._failures.get(version)
-        return failure is not None and isinstance(failure.error, BackendDownError)
-
-    def is_lost(self, version: int) -> bool:
-        """Whether there is no hope for it."""
-        failure = self._failures.get(version)
-        return failure is not None and failure.looks >= _MOST_LOOKS
-
-    def why(self, version: int) -> str:
-        """What went wrong when it was tried last."""
-        return str(self._failures[version].error)
-
-    def description(self, version: int) -> str:
-        """The same for people, and when it is tried again."""
-        pause_s = max(0.0, self._failures[version].again_at - self.now())
-        return f"{self.why(version)}; tried again in {pause_s:.0f} s"
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """`looks` are the tries in which the weights were found unusable."""
-
-    error: TrainingError
-    tries: int
-    looks: int
-    again_at: float
+    def _is_due(self, number: int) -> bool:
+        """Whether a version may be tried now."""
+        absent = self._absent.get(number)
+        return absent is None or absent.again_at <= self.now()

@@ -19,11 +19,9 @@ from metaclaw.errors import (
     TrainingError,
 )
 from metaclaw.learn import LoopWakeup
-from metaclaw.ports import TrainingBackend, Windows
-from metaclaw.store import SqlPolicies, TrainingBatch
+from metaclaw.ports import Windows
+from metaclaw.store import TrainingBatch
 from metaclaw.training.journal import DriftError, StaleError
-from metaclaw.training.recipe import JudgingBudget
-from metaclaw.training.status import LoopStatus
 from metaclaw.training.trainer import BatchTrainer
 
 log = logging.getLogger(__name__)
@@ -44,15 +42,12 @@ class Setbacks:
     should know; `retry_s` is how long it waits before the next try.
     """
 
-    policies: SqlPolicies
-    backend: TrainingBackend
-    judging: JudgingBudget
     trainer: BatchTrainer
-    status: LoopStatus
     tell: Callable[[str], Awaitable[object]]
     retry_s: float
 
     def __post_init__(self) -> None:
+        self.status = self.trainer.status
         self._tries = 0
         self._told: str | None = None
         self.wakeup = LoopWakeup()
@@ -82,7 +77,7 @@ class Setbacks:
         self._tries = 0
         if candidate is not None:
             reason = f"could not be tested: {error}"
-            await run_sync(self.policies.reject, candidate.number, None, reason)
+            await run_sync(self.trainer.policies.reject, candidate.number, None, reason)
         elif batch is not None:
             await self.trainer.give_up(batch, str(error))
 
@@ -93,9 +88,9 @@ class Setbacks:
         it has is on disk, and it holds no memory."""
         reason = f"waits: {error}; retrying in {self.retry_s:.0f} s"
         if state is LoopState.UNPAID:
-            reason = await self.judging.reason()
+            reason = await self.trainer.judging.reason()
             try:
-                await self.backend.close(discard=False)
+                await self.trainer.backend.close(discard=False)
             except TrainingError as again:
                 log.warning("run_not_closed reason=%s", again)
         if reason != self._told:

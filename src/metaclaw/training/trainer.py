@@ -17,8 +17,7 @@ from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 from metaclaw.training.examples import Examples
 from metaclaw.training.hosts.run_sampler import RolloutServer
 from metaclaw.training.journal import Journal, StaleError, keep_curve
-from metaclaw.training.progress import RunSize
-from metaclaw.training.recipe import JudgingBudget, Recipe
+from metaclaw.training.recipe import JudgingBudget, Recipe, RunSize
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.run import TrainingRun
 from metaclaw.training.serving_versions import Versions
@@ -87,7 +86,7 @@ class BatchTrainer:
         )
         await self.backend.close(discard=True)
         folder = self._run_folder(batch)
-        await run_sync(keep_curve, self.folder, batch.number, folder)
+        await keep_curve(self.folder, folder)
         await run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
         log.info(
             "policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(turns)

@@ -35,38 +35,12 @@ class Clocks:
 
 
 @dataclass(frozen=True, slots=True)
-class LeastTurns:
-    """What a run needs to begin: so many turns, and among them so many that no run has had. Without
-    the second, turns of a run that came to nothing would be trained on again and again."""
+class TurnCount:
+    """So many turns, and among them so many that no run has had. A run needs some of these to begin:
+    else turns of a run that came to nothing would be trained on again and again."""
 
     turns: int
     new: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LoopThresholds:
-    """A run begins with `batch_turns` turns and takes at most `batch_most`."""
-
-    batch_turns: int
-    batch_most: int = 1024
-
-    @property
-    def least(self) -> LeastTurns:
-        """What a run needs to begin by itself: a quarter of its turns must be new."""
-        return LeastTurns(self.batch_turns, max(1, self.batch_turns // 4))
-
-    @property
-    def most(self) -> int:
-        """The most new turns of a run."""
-        return max(self.batch_most, self.batch_turns)
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingTurns:
-    """Turns that may train now, and how many of them no run has had."""
-
-    turns: int
-    new: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +67,6 @@ MakeTurn = Callable[[TurnId], TrainingTurn | None]
 """Reads a turn as one to learn from; None if it cannot be read."""
 
 
-def _alone(turn: TrainingTurn, recorded: Turn, make: MakeTurn) -> TrainingTurn:
-    return turn
-
-
 @dataclass(eq=False, kw_only=True)
 class QueryTurns:
     """Reads what may train. Blocks."""
@@ -110,9 +80,9 @@ class QueryTurns:
     clocks: Callable[[], Clocks]
     hint: Callable[[Turn, Step], tuple[int, ...] | None]
     can_score: Callable[[Step], bool]
-    with_task: Callable[[TrainingTurn, Turn, MakeTurn], TrainingTurn] = _alone
+    with_task: Callable[[TrainingTurn, Turn, MakeTurn], TrainingTurn]
     """Completes a turn with what is recorded of its task."""
-    references: Callable[[], int] = lambda: 0
+    references: Callable[[], int]
     """How many reference answers are known: with another, more turns may be scored."""
 
     def __post_init__(self) -> None:
@@ -123,7 +93,7 @@ class QueryTurns:
         """Whether a turn is kept for the gate."""
         return is_held_out(turn, self.held_out_share)
 
-    def open_batch(self, least: LeastTurns, most: int, seed: int) -> int | None:
+    def open_batch(self, least: TurnCount, most: int, seed: int) -> int | None:
         """A new batch of the newest turns that may train now, at most `most`, and of up to as many
         turns that trained earlier versions, so that what these learned is not lost; None while
         there are too few."""
@@ -134,7 +104,7 @@ class QueryTurns:
         again = self._trainable(clocks, len(found), again=True)
         return self.batches.open_batch(clocks.version, (*found, *again), seed)
 
-    def has_enough(self, least: LeastTurns) -> bool:
+    def has_enough(self, least: TurnCount) -> bool:
         """Whether a run may begin."""
         # Turns of runs that came to nothing may be the newest: the new ones are looked for behind
         # them.
@@ -142,12 +112,9 @@ class QueryTurns:
             self._trainable(self.clocks(), least.turns if not least.new else _MOST_COUNTED), least
         )
 
-    def waiting(self, size: int) -> WaitingTurns:
-        """The turns that may train now, counted up to `size`, and those of them that no run has had
-        yet.
-        """
-        found = self._trainable(self.clocks(), size)
-        return WaitingTurns(len(found), self.batches.untried(found))
+    def waiting(self, size: int) -> TurnCount:
+        """The turns that may train now, counted up to `size`."""
+        return self._count(self._trainable(self.clocks(), size))
 
     def unscorable(self) -> int:
         """How many of the newest turns would train if anything could score answers to them."""
@@ -157,10 +124,12 @@ class QueryTurns:
             for turn in self._eligible(clocks, _MOST_COUNTED, self.is_held_out)
         )
 
-    def _are_enough(self, turns: tuple[TurnId, ...], least: LeastTurns) -> bool:
-        return len(turns) >= least.turns and (
-            least.new == 0 or self.batches.untried(turns) >= least.new
-        )
+    def _are_enough(self, turns: tuple[TurnId, ...], least: TurnCount) -> bool:
+        count = self._count(turns)
+        return count.turns >= least.turns and count.new >= least.new
+
+    def _count(self, turns: tuple[TurnId, ...]) -> TurnCount:
+        return TurnCount(len(turns), self.batches.untried(turns))
 
     def kept(self, size: int) -> int:
         """How many turns the gate has now, counted up to `size`."""
@@ -248,29 +217,25 @@ class QueryTurns:
 
     def _training_turn(self, turn: TurnId) -> TrainingTurn | None:
         recorded = self.reader.turn(turn)
-        found = None if recorded is None else self._alone(recorded.turn)
-        if recorded is None or found is None:
+        alone = self._alone(turn)
+        if recorded is None or alone is None:
             return None
-        whole = self.with_task(found, recorded.turn, self._following)
+        whole = self.with_task(alone, recorded.turn, self._alone)
         return replace(whole, hinted=self.hint(recorded.turn, whole.step))
 
-    def _following(self, turn: TurnId) -> TrainingTurn | None:
-        recorded = self.reader.turn(turn)
-        return None if recorded is None else self._alone(recorded.turn)
-
-    def _alone(self, turn: Turn) -> TrainingTurn | None:
+    def _alone(self, turn: TurnId) -> TrainingTurn | None:
         """The turn without a hint and without its task."""
-        step = self.recorded.step(turn.id)
-        if step is None or turn.tokens is None:
+        recorded, step = self.reader.turn(turn), self.recorded.step(turn)
+        if recorded is None or step is None or recorded.turn.tokens is None:
             return None
         return TrainingTurn(
-            turn.id,
-            turn.tokens.prompt_ids,
+            turn,
+            recorded.turn.tokens.prompt_ids,
             step,
             # A hash, because it is kept in a file, and names may be taken from what a person said.
             combined_hash(step.stamp.skills),
-            max_tokens=_max_tokens(turn),
-            recorded=preference_of(turn),
+            max_tokens=_max_tokens(recorded.turn),
+            recorded=preference_of(recorded.turn),
         )
 
 

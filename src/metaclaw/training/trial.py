@@ -14,6 +14,7 @@ from metaclaw.domain.status import LoopState
 from metaclaw.ports import TrainingBackend
 from metaclaw.store import SqlPolicies
 from metaclaw.training.habits import HabitTest
+from metaclaw.training.journal import Journal
 from metaclaw.training.proof import Proof
 from metaclaw.training.recipe import JudgingBudget
 from metaclaw.training.serving_versions import Versions
@@ -24,30 +25,6 @@ log = logging.getLogger(__name__)
 
 _SMALLER: Final = (0.8, 0.64)
 """The sizes in which a candidate that lost general abilities is tried again."""
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateScale:
-    """How much of its change a candidate has that was made smaller: kept in a file, so that a
-    program that was killed goes on with the next size. Blocks."""
-
-    path: Path
-
-    def read(self) -> float:
-        """The last size it was to be tried in; 1 where it was never made smaller."""
-        try:
-            return float(self.path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            return 1.0
-
-    def write(self, scale: float) -> None:
-        """It is tried in this size from now on."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(f"{scale:g}", encoding="utf-8")
-
-    def forget(self) -> None:
-        """It was judged."""
-        self.path.unlink(missing_ok=True)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -65,13 +42,17 @@ class CandidateTrial:
     judge: Callable[[], str | None]
     status: LoopStatus
 
+    def __post_init__(self) -> None:
+        # How much of its change a candidate has that was made smaller: kept, so that a program that
+        # was killed goes on with the next size.
+        self._scales = Journal(self.folder / "scales")
+
     async def weigh(self, candidate: PolicyVersion) -> GateReport:
         """What the gate says of a candidate, in the size in which it was tried last. Raises
         TrainingError.
         """
         self.status.state = LoopState.PROVING
-        kept = self._kept(candidate)
-        scale = await run_sync(kept.read)
+        scale = await self._scales.find(_name(candidate), float) or 1.0
         report = await self._weigh(candidate, scale)
         # Weights that a person promoted meanwhile stay as they are.
         while (
@@ -86,7 +67,7 @@ class CandidateTrial:
                 report.reasons[0],
             )
             # Before it is done: what is tried once more than needed is judged more strictly.
-            await run_sync(kept.write, smaller)
+            await self._scales.keep(_name(candidate), smaller)
             await self.backend.shrink(
                 candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem
             )
@@ -107,10 +88,7 @@ class CandidateTrial:
         """It was ruled on. Not before: a program killed in between must not weigh smaller weights
         as the first try.
         """
-        await run_sync(self._kept(candidate).forget)
-
-    def _kept(self, candidate: PolicyVersion) -> CandidateScale:
-        return CandidateScale(self.folder / "scales" / f"{candidate.number:06d}")
+        await self._scales.forget(_name(candidate))
 
     async def _weigh(self, candidate: PolicyVersion, scale: float) -> GateReport:
         serving = await run_sync(self.policies.version, self.versions.serving.version)
@@ -140,3 +118,7 @@ class CandidateTrial:
         """
         smaller = (one for one in _SMALLER if one < scale)
         return next(smaller, None) if self.backend.abilities.scales else None
+
+
+def _name(candidate: PolicyVersion) -> str:
+    return f"{candidate.number:06d}"

@@ -11,25 +11,18 @@ requests, so these are made from recorded requests of the same kind:
 
 If most words of a request are rare, the requests are not of one kind, and only numbers change."""
 
-import logging
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from metaclaw.domain.chat import ChatRequest
 from metaclaw.domain.ids import TurnId
-from metaclaw.errors import EngineError, WireError
-from metaclaw.ports import Tokeniser
-from metaclaw.training.examples import asking, is_asked_in
+from metaclaw.training.prompts import PromptMaker, asking
 from metaclaw.training.rehearsal import ordinary_words
 from metaclaw.training.rewards import Rewards
 from metaclaw.training.training_turns import TrainingTurn
-from metaclaw.wires import plain
-
-log = logging.getLogger(__name__)
 
 _MOST_PROMPTS: Final = 512
 _MOST_OF_A_TURN: Final = 6
@@ -143,13 +136,10 @@ def _shaped(word: str, like: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variations:
-    """Makes varied prompts. `request` is what the provider got for a turn, None where that cannot
-    be read. Blocks.
-    """
+    """Makes varied prompts. Blocks."""
 
-    request: Callable[[TurnId], ChatRequest | None]
+    prompts: PromptMaker
     rewards: Rewards
-    tokeniser: Tokeniser
 
     def of(self, turns: Sequence[TrainingTurn], seed: int) -> list[TrainingTurn]:
         """Varied prompts of these turns, as many of each; the same for the same turns and seed."""
@@ -170,29 +160,21 @@ class Variations:
     def _of_one(
         self, turn: TrainingTurn, kind: VariationKind, count: int, seed: int
     ) -> list[TrainingTurn]:
-        request, task = self.request(turn.id), turn.step.task
-        if request is None or not is_asked_in(request, task):
-            return []
         chance = random.Random(f"{seed}/{turn.id}")
         found: dict[str, TrainingTurn] = {}
         for number in range(count):
-            varied = vary(task, kind, chance)
+            varied = vary(turn.step.task, kind, chance)
             if varied is None or varied in found:
                 continue
-            try:
-                prompt = self.tokeniser.prompt(plain(asking(request, task, varied)))
-            except (WireError, EngineError, ValueError) as error:
-                log.info("not_varied turn=%s reason=%s", turn.id, error)
+            prompt = self.prompts.asking(turn, varied)
+            if prompt is None:
                 return []
             made = TurnId(f"{turn.id}{_MARK}{number}")
-            history = asking(
-                ChatRequest(request.wire, "", turn.step.history), task, varied
-            ).messages
             step = replace(
                 turn.step,
                 turn=made,
                 task=varied,
-                history=history,
+                history=asking(turn.step.history, turn.step.task, varied),
                 answer=(),
                 after=(),
                 said_after=None,

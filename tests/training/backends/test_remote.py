@@ -10,8 +10,9 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Drawing
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan
-from metaclaw.training.backends.remote import RemoteBackend, RunMark, write_mark
+from metaclaw.training.backends.remote import RemoteBackend, RunMark
 from metaclaw.training.backends.service import DrawnSequence, SampleRequest, ServiceSampler
+from metaclaw.training.journal import Journal
 from tests.support.classroom import Classroom, PracticeSampler, PracticeService, PracticeTrainee
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, datum, draw_one, step, total
 from tests.support.softmax import END, decode
@@ -58,7 +59,7 @@ async def test_a_step_whose_mark_cannot_be_written_did_not_happen(tmp_path: Path
     rollout = await draw_one(backend)
     await backend.accumulate([datum(rollout, 1.0)], PLAIN)
     (tmp_path / "run").write_text("a file where the run's folder should be")
-    with pytest.raises(TrainingError, match="cannot write"):
+    with pytest.raises(TrainingError, match="cannot keep"):
         await backend.apply(ADAM, 6.0)
     with pytest.raises(TrainingError, match="no run is open"):
         await backend.keep("nothing")
@@ -135,17 +136,18 @@ async def test_the_present_weights_are_published_once_for_each_step(tmp_path: Pa
     assert room.log.count("publish") == 2
 
 
-async def test_a_mark_that_cannot_be_read_is_not_overwritten(tmp_path: Path) -> None:
+async def test_a_run_whose_mark_cannot_be_read_begins_anew(tmp_path: Path) -> None:
     backend = make(PracticeService(Classroom()))
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "service.json").write_text("{")
-    with pytest.raises(TrainingError, match="cannot read"):
-        await backend.open(plan(tmp_path))
+    (tmp_path / "run" / "service.msgpack").write_text("{")
+    assert (await backend.open(plan(tmp_path))).steps == 0
 
 
 async def test_a_mark_of_another_run_or_service_is_not_gone_on_with(tmp_path: Path) -> None:
     backend = make(PracticeService(Classroom()))
-    write_mark(tmp_path / "run", RunMark("another service", "run", 7, "state://gone"))
+    await Journal(tmp_path / "run").keep(
+        "service", RunMark("another service", "run", 7, "state://gone")
+    )
     assert (await backend.open(plan(tmp_path))).steps == 0
 
 

@@ -19,7 +19,7 @@ from metaclaw.training.hosts.adapter_server import HostSettings, TokenServer
 from metaclaw.training.hosts.run_sampler import PausedServer, RolloutServer, RunSampler
 from metaclaw.training.hosts.vllm import VllmRoutes
 from metaclaw.training.journal import Journal
-from metaclaw.training.training_turns import LeastTurns
+from metaclaw.training.training_turns import TurnCount
 from metaclaw.upstream import HttpEndpoint
 from tests.support.contract import PROMPTS, datum
 from tests.support.lora_server import FakeVllm
@@ -202,7 +202,7 @@ async def test_a_version_is_trained_on_what_the_server_drew_and_says_so(
     fake.drift, fake.ends_all = 0.01, True
     stage = Stage(tmp_path, server=server)
     stage.talk(40)
-    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(TurnCount(8))
     (version,) = stage.policies.versions()
     assert version.report is not None
     assert version.report.drawn_by is not None
@@ -224,11 +224,11 @@ async def test_a_run_that_was_cut_off_goes_on_with_what_was_drawn_and_comes_out_
         for at in cuts:
             stage.backend.cut_at = stage.backend.calls + at
             with pytest.raises(CutError):
-                await stage.slow.once(LeastTurns(8))
+                await stage.slow.once(TurnCount(8))
             fake.adapters.clear()  # the server was started again, too
             stage.build()
         while not stage.policies.versions():
-            await stage.slow.once(LeastTurns(8))
+            await stage.slow.once(TurnCount(8))
         (version,) = stage.policies.versions()
         versions.append(await stage.share_with_stars(version.weights))
     assert versions[0] == versions[1]

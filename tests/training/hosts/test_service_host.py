@@ -89,7 +89,12 @@ class Served(TokenModel):
 def make(
     service: Service, vocabulary: Vocabulary, *, answer_s: float = 5.0, context_tokens: int = 200
 ) -> Served:
-    host = ServiceHost(service, (1,), context_tokens=context_tokens, answer_s=answer_s)
+    host = ServiceHost(
+        service,  # type: ignore[arg-type]
+        (1,),
+        context_tokens=context_tokens,
+        answer_s=answer_s,
+    )
     return Served(host, vocabulary)
 
 

@@ -11,11 +11,9 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,7 +28,6 @@ from metaclaw.domain.training import (
     RunProgress,
     StepStats,
 )
-from metaclaw.durable_files import BY_UMASK, replace_file
 from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.training.backends.calls import gather_all, ignore_failure
@@ -45,18 +42,19 @@ from metaclaw.training.backends.service import (
     requests_for,
     send_step,
 )
+from metaclaw.training.journal import Journal
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Pair: TypeAlias = tuple[Sequence[int], Sequence[int]]
 _MOST_KEPT = 4
 """Some services hold a place for each; serving and canary, and the two of a gate."""
-_MARK_FILE = "service.json"
+_MARK = "service"
 _BASE, _PRESENT = "the untrained model", "the run"
 
 
-@dataclass(frozen=True, slots=True)
-class RunMark:
+class RunMark(msgspec.Struct, frozen=True):
     """The last step that is durable: the service's name for the state after it, optimiser
     included.
     """
@@ -105,7 +103,7 @@ class RemoteBackend:
         are not kept.
         """
         await self._leave()
-        mark = await asyncio.to_thread(_read_mark, run.folder)
+        mark = await Journal(run.folder).find(_MARK, RunMark)
         if mark is not None and (mark.backend, mark.run) == (self.name, run.name):
             self._run = _Run(run, await self._service.restore(mark.state), mark.steps)
         elif run.start is not None:
@@ -121,37 +119,34 @@ class RemoteBackend:
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
     ) -> list[list[Rollout]]:
         """For each prompt `drawing.count` rollouts."""
-        async with self._trusting(await self._sampler(weights)) as sampler:
-            return await self._draw(sampler, prompts, drawing)
+        return await self._ask(
+            self._sampler(weights), lambda sampler: self._draw(sampler, prompts, drawing)
+        )
 
     async def sample_base(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing
     ) -> list[list[Rollout]]:
         """The same from the untrained model."""
-        async with self._trusting(await self._samplers.base()) as sampler:
-            return await self._draw(sampler, prompts, drawing)
+        return await self._ask(
+            self._samplers.base(), lambda sampler: self._draw(sampler, prompts, drawing)
+        )
 
     async def answer(self, request: SampleRequest, weights: Weights | None) -> Rollout:
         """One rollout with all of a caller's options, from kept weights, or from the untrained
         model.
         """
-        found = await (
-            self._samplers.base() if weights is None else self._samplers.kept(self._ours(weights))
-        )
-        async with self._trusting(found) as sampler:
-            return (await self._rollouts(sampler, request))[0]
+        found = self._samplers.base() if weights is None else self._sampler(weights)
+        return (await self._ask(found, lambda sampler: self._rollouts(sampler, request)))[0]
 
     async def score(
         self, pairs: Sequence[Pair], weights: Weights | None = None
     ) -> list[tuple[float, ...]]:
         """Log-probabilities of each pair's second part after its first."""
-        async with self._trusting(await self._sampler(weights)) as sampler:
-            return await _score_all(sampler, pairs)
+        return await self._ask(self._sampler(weights), lambda sampler: _score_all(sampler, pairs))
 
     async def score_base(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
         """The same under the untrained model."""
-        async with self._trusting(await self._samplers.base()) as sampler:
-            return await _score_all(sampler, pairs)
+        return await self._ask(self._samplers.base(), lambda sampler: _score_all(sampler, pairs))
 
     async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
         """Check one piece and hold it for `apply`, which alone knows what to divide by."""
@@ -202,7 +197,7 @@ class RemoteBackend:
         run = self._run
         await self._leave()
         if discard and run is not None:
-            await asyncio.to_thread(_remove_mark, run.plan.folder)
+            await Journal(run.plan.folder).forget(_MARK)
 
     async def aclose(self) -> None:
         """Let go of everything."""
@@ -217,18 +212,19 @@ class RemoteBackend:
         state = await run.trainee.save(
             _unique(f"{run.plan.name}-{run.steps + 1:06d}"), for_good=False
         )
-        await asyncio.to_thread(
-            write_mark, run.plan.folder, RunMark(self.name, run.plan.name, run.steps + 1, state)
-        )
+        mark = RunMark(self.name, run.plan.name, run.steps + 1, state)
+        await Journal(run.plan.folder).keep(_MARK, mark)
         run.steps += 1
         run.pieces.clear()
         return StepStats(run.steps, grad_norm)
 
-    @asynccontextmanager
-    async def _trusting(self, sampler: ServiceSampler) -> AsyncIterator[ServiceSampler]:
-        """Inside, a sampler is asked; one that fails is not asked again."""
+    async def _ask(
+        self, found: Awaitable[ServiceSampler], ask: Callable[[ServiceSampler], Awaitable[T]]
+    ) -> T:
+        """What a sampler answers; one that fails is not asked again."""
+        sampler = await found
         try:
-            yield sampler
+            return await ask(sampler)
         except TrainingError:
             self._samplers.forget(sampler)
             self._later(sampler.aclose(), "leaving a sampler")
@@ -400,33 +396,3 @@ async def _score(
 def _unique(label: str) -> str:
     """A name no service has seen: saving under one name twice is an error on some of them."""
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', label)[:200]}-{secrets.token_hex(4)}"
-
-
-def _read_mark(folder: Path) -> RunMark | None:
-    """The mark of the run in this folder, or None if it has none. Raises TrainingError if it cannot
-    be read.
-    """
-    path = folder / _MARK_FILE
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=RunMark)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError) as error:
-        raise TrainingError(f"cannot read {path}: {error}") from error
-
-
-def write_mark(folder: Path, mark: RunMark) -> None:
-    """Replace the mark; it is on disk when this returns. Raises TrainingError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / _MARK_FILE, msgspec.json.encode(asdict(mark)), mode=BY_UMASK)
-    except OSError as error:
-        raise TrainingError(f"cannot write {folder / _MARK_FILE}: {error}") from error
-
-
-def _remove_mark(folder: Path) -> None:
-    """Forget the run. A folder without a mark is no error."""
-    try:
-        (folder / _MARK_FILE).unlink(missing_ok=True)
-    except OSError as error:
-        raise TrainingError(f"cannot remove {folder / _MARK_FILE}: {error}") from error

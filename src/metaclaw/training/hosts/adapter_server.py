@@ -336,32 +336,24 @@ class VersionTokens:
     async def stream(
         self, version: int, request: SampleRequest
     ) -> AsyncGenerator[TokenPiece, None]:
-        try:
-            async with aclosing(self._once(version, request)) as pieces:
-                async for piece in pieces:
-                    yield piece
-        except UpstreamError as error:
-            if error.code != LOST:
-                raise
-            try:
-                await self.host.reload(version)
-            except TrainingError:
-                raise error from None
-            async with aclosing(self._once(version, request)) as pieces:
-                async for piece in pieces:
-                    yield piece
-
-    async def _once(self, version: int, request: SampleRequest) -> AsyncGenerator[TokenPiece, None]:
         name = None if version == BASE_POLICY else version_name(version)
-        try:
-            async with aclosing(self.server.stream(name, request)) as pieces:
-                async for piece in pieces:
-                    yield piece
-        except UpstreamError as error:
-            if error.code == LOST:
+        for may_reload in (True, False):
+            try:
+                async with aclosing(self.server.stream(name, request)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+                return
+            except UpstreamError as error:
+                if error.code != LOST:
+                    raise
                 log.warning("version_lost server=%s version=%d", self.server.name, version)
                 self.host.forget(version)
-            raise
+                if not may_reload:
+                    raise
+                try:
+                    await self.host.reload(version)
+                except TrainingError:
+                    raise error from None
 
 
 def token_host(settings: HostSettings, routes: TokenRoutes) -> ModelHost:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Drawing, Rollout
+from metaclaw.engine import TrainingPause
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan, TrainingBackend
 from metaclaw.training.backends.calls import gather_all, ignore_failure
@@ -37,18 +38,12 @@ class RolloutServer(Protocol):
     async def rollouts(self, name: str, request: SampleRequest) -> list[Rollout]: ...
 
 
-class Pause(Protocol):
-    """Stops its members while requests are answered (engine.TrainingPause)."""
-
-    def attach(self, member: "PausedServer") -> None: ...
-
-
 class PausedServer:
     """A server that draws nothing for training while requests are answered: what was begun is
     cancelled, and drawn anew afterwards.
     """
 
-    def __init__(self, server: RolloutServer, pause: Pause) -> None:
+    def __init__(self, server: RolloutServer, pause: TrainingPause) -> None:
         self.name = server.name
         self.load, self.unload = server.load, server.unload
         self._server = server

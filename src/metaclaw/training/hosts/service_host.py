@@ -7,23 +7,16 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator
-from typing import Protocol
 
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.domain.training import Rollout
 from metaclaw.errors import TrainingError, UpstreamError
+from metaclaw.training.backends.remote import RemoteBackend
 from metaclaw.training.backends.service import SampleRequest
 from metaclaw.training.hosts.token_model import LOST, TokenPiece, check_weights
 from metaclaw.upstream import TIMEOUT, UNREACHABLE
 
 log = logging.getLogger(__name__)
-
-
-class Answering(Protocol):
-    """The part of `backends.remote.RemoteBackend` that answers requests."""
-
-    async def answer(self, request: SampleRequest, weights: Weights | None) -> Rollout: ...
-    async def discard(self, weights: Weights) -> None: ...
 
 
 class ServiceHost:
@@ -33,7 +26,7 @@ class ServiceHost:
 
     def __init__(
         self,
-        backend: Answering,
+        backend: RemoteBackend,
         hello: tuple[int, ...],
         *,
         context_tokens: int = 8192,
