@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.engine.training.decode import Heat, choose, uniforms
+from metaclaw.engine.drawing import Heat, choose, uniforms
 from metaclaw.engine.training.decode_cuda import Recorder
 from tests.support.cases import each
 

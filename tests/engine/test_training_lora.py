@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from metaclaw.engine.checkpoint import read_tensors
+from benchmarks.scoring import read_tensors
 from metaclaw.engine.training.lora import (
     Adapter,
     Pair,

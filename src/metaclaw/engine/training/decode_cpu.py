@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from metaclaw.engine.attention import padding_mask, shared_prefix
+from metaclaw.engine.drawing import Heat, choose
 from metaclaw.engine.stack import Stack
-from metaclaw.engine.training.decode import Heat, Wave, choose
+from metaclaw.engine.training.decode import Wave
 
 _CHUNK_TOKENS: Final = 256
 """Prompt tokens of one pass."""
