@@ -18,7 +18,7 @@ import pytest
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, RunProgress
-from metaclaw.engine.child_process import TrainerProcess
+from metaclaw.engine.child_process import start_trainer
 from metaclaw.engine.trainer import EmbeddedTrainer, TrainingPause
 from metaclaw.engine.training.lora import read_adapter
 from metaclaw.errors import TrainingError
@@ -453,11 +453,11 @@ async def test_the_real_model_is_taught_stopped_killed_and_taught_on(
 
 
 async def test_a_process_that_has_ended_can_still_be_stopped_and_continued() -> None:
-    child = TrainerProcess(["--nice", "0"], 1)
+    child = await start_trainer(["--nice", "0"], 1)
     with anyio.fail_after(_PATIENCE_S):
-        assert await child.ask() is None, "it ends, since arguments are missing"
+        assert await child.next_message() is None, "it ends, since arguments are missing"
         child.stop()
         child.go()
-        assert await child.reap() == 2
+        assert await child.close() == 2
     child.stop()
     child.go()

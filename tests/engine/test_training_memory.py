@@ -158,10 +158,10 @@ async def test_the_program_ends_a_process_without_memory_and_goes_on_from_its_la
             child = trainer._child
             assert child is not None
 
-            async def full(frame: bytes = b"") -> frames.FromTrainer:
+            async def full() -> frames.FromTrainer:
                 return frames.RequestFailed(_SAID, needs_memory=True)
 
-            child.ask = full  # type: ignore[method-assign]
+            child.next_message = full  # type: ignore[method-assign]
             with pytest.raises(TrainerMemoryError, match="out of memory"):
                 await trainer.accumulate(data, Loss())
             assert trainer.pid is None

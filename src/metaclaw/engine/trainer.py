@@ -25,7 +25,7 @@ from metaclaw.domain.training import (
     RunProgress,
     StepStats,
 )
-from metaclaw.engine.child_process import TrainerProcess, conversion, default_threads
+from metaclaw.engine.child_process import TrainerProcess, conversion, default_threads, start_trainer
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.run_files import remove_run
 from metaclaw.errors import MissingPackageError, TrainerMemoryError, TrainingError
@@ -336,7 +336,9 @@ class EmbeddedTrainer:
 
     async def _exchange(self, child: TrainerProcess, frame: bytes) -> frames.FromTrainer:
         try:
-            answer = await child.ask(frame)
+            child.send(frame)
+            while isinstance(answer := await child.next_message(), frames.Preparing):
+                log.debug("trainer converting=%d%%", round(answer.share * 100))
         except asyncio.CancelledError:
             self._kill(child)
             raise
@@ -359,7 +361,7 @@ class EmbeddedTrainer:
         if self._reaping is not None:
             await asyncio.shield(self._reaping)  # two processes must not work in one folder
         try:
-            child = TrainerProcess(self._arguments, self._threads)
+            child = await start_trainer(self._arguments, self._threads)
         except OSError as error:
             raise TrainingError(f"the trainer process cannot be started: {error}") from error
         self._child = child
@@ -388,7 +390,7 @@ class EmbeddedTrainer:
         self._child, self.is_open = None, False
         self._watch_memory()
         child.kill()
-        self._reaping = asyncio.get_running_loop().create_task(child.reap(), name="trainer's end")
+        self._reaping = asyncio.get_running_loop().create_task(child.close(), name="trainer's end")
 
 
 def is_gpu(device: str) -> bool:
