@@ -18,10 +18,19 @@ from safetensors.torch import load, save
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Loss, PieceStats, RunProgress, StepStats
 from metaclaw.durable_files import sync_path, write_file
+from metaclaw.engine.checkpoint import map_tensors
 from metaclaw.engine.frames import Pipe
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.learner import Learner, describe_memory_error, is_out_of_memory
-from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
+from metaclaw.engine.training.lora import (
+    Adapter,
+    Pair,
+    Parameters,
+    check_modules,
+    projection_shapes,
+    read_adapter,
+    write_adapter,
+)
 from metaclaw.engine.training.plan import make_plan
 from metaclaw.engine.training.run_files import RunFiles
 from metaclaw.errors import MetaClawError, TrainerMemoryError, TrainingError
@@ -129,24 +138,18 @@ def _begin(learner: Learner, plan: Plan) -> list[str]:
     return []
 
 
-def _shrink(learner: Learner, source: Path, scale: float, folder: Path, base: str) -> None:
+def _shrink(source: Path, scale: float, folder: Path, base: str) -> None:
     """Write a copy of kept weights with their change multiplied by a scale; the optimiser's moments
     stay as they were.
     """
     whole = read_adapter(source)
-    adapter = Adapter(
-        whole.rank,
-        whole.alpha,
-        {module: Pair(a, scale * b) for module, (a, b) in whole.pairs.items()},
-    )
-    state = load(_read_training(source))
-    with _using(learner, adapter):
-        values = learner.state()["adapter"]
-    if values.shape != state["adapter"].shape:
-        raise TrainingError(
-            f"the weights in {source} are not from this run: their training state has another size"
-        )
-    _write_weights(folder, adapter, save(state | {"adapter": values}), base)
+    pairs = {module: Pair(a, scale * b) for module, (a, b) in whole.pairs.items()}
+    adapter, state = Adapter(whole.rank, whole.alpha, pairs), load(_read_training(source))
+    shapes = projection_shapes(map_tensors(Path(base)))
+    check_modules(adapter, shapes)
+    vector = Parameters(shapes, whole.rank, whole.alpha, torch.device("cpu"))
+    vector.adopt(adapter)
+    _write_weights(folder, adapter, save(state | {"adapter": vector.values}), base)
 
 
 def _write_weights(folder: Path, adapter: Adapter, training: bytes, base: str) -> None:
@@ -167,17 +170,6 @@ def _write_weights(folder: Path, adapter: Adapter, training: bytes, base: str) -
         sync_path(folder.parent)
     except OSError as error:
         raise TrainingError(f"cannot keep weights in {folder}: {error}") from error
-
-
-@contextmanager
-def _using(learner: Learner, adapter: Adapter | None) -> Iterator[None]:
-    """Use the weights of an adapter, or of the untrained model, while the block runs."""
-    present = learner.adapter()
-    learner.adopt(adapter)
-    try:
-        yield
-    finally:
-        learner.adopt(present)
 
 
 def _step_part(learner: Learner) -> bytes:
@@ -275,14 +267,8 @@ class Trainer:
                         Path(message.folder), learner.adapter(), _step_part(learner), self._base
                     )
             case frames.Shrink():
-                with self._weights(frames.Kept(message.adapter)) as learner:
-                    _shrink(
-                        learner,
-                        Path(message.adapter),
-                        message.scale,
-                        Path(message.folder),
-                        self._base,
-                    )
+                source, folder = Path(message.adapter), Path(message.folder)
+                _shrink(source, message.scale, folder, self._base)
             case frames.Close():
                 self._close(discard=message.discard)
             case frames.Plan():
@@ -343,7 +329,7 @@ class Trainer:
             return
         adapter = read_adapter(Path(source.adapter)) if isinstance(source, frames.Kept) else None
         learner = self._learner or self._new_learner(adapter.rank if adapter else 1, 0)
-        with _using(learner, adapter):
+        with learner.using(adapter):
             yield learner
 
     def _new_learner(self, rank: int, seed: int) -> Learner:
