@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import pickle
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from metaclaw.engine import frames
 from metaclaw.engine.frames import Unpacker
-from metaclaw.engine.training import frames as trainer_frames
+from metaclaw.engine.training.calls import FromTrainer
 
 _READ_BYTES: Final = 1 << 20
 _PATIENCE_S: Final = 2.0
@@ -110,7 +111,7 @@ class ChildProcess(Generic[_Message]):
 
 
 EngineProcess: TypeAlias = ChildProcess[frames.FromEngine]
-TrainerProcess: TypeAlias = ChildProcess[trainer_frames.FromTrainer]
+TrainerProcess: TypeAlias = ChildProcess[FromTrainer]
 _Pipes: TypeAlias = tuple[asyncio.subprocess.Process, asyncio.StreamWriter, asyncio.StreamReader]
 
 
@@ -138,7 +139,7 @@ async def start_trainer(arguments: Sequence[str], threads: int) -> TrainerProces
         [*arguments, "--parent", str(os.getpid())],
         environment(threads, more),
     )
-    return ChildProcess(*pipes, trainer_frames.from_trainer.decode)
+    return ChildProcess(*pipes, pickle.loads)
 
 
 async def spawn(module: str, arguments: Sequence[str], variables: Mapping[str, str]) -> _Pipes:

@@ -14,14 +14,14 @@ _LENGTH_BYTES: Final = 4
 _READ_BYTES: Final = 1 << 16
 
 In = TypeVar("In")
-Out = TypeVar("Out", bound=msgspec.Struct, contravariant=True)
+Out = TypeVar("Out", contravariant=True)
 
-_encoder = msgspec.msgpack.Encoder()
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def pack(message: msgspec.Struct) -> bytes:
+def pack(message: object, encode: Callable[[object], bytes] = _encode) -> bytes:
     """The message as bytes on the pipe."""
-    body = _encoder.encode(message)
+    body = encode(message)
     return len(body).to_bytes(_LENGTH_BYTES, "little") + body
 
 
@@ -47,8 +47,10 @@ class Pipe(Generic[In, Out]):
     """The child process's end, on its standard input and output. A thread reads messages; when the
     program ends, so does the process."""
 
-    def __init__(self, decode: Callable[[bytes], In]) -> None:
-        self._decode = decode
+    def __init__(
+        self, decode: Callable[[bytes], In], encode: Callable[[object], bytes] = _encode
+    ) -> None:
+        self._decode, self._encode = decode, encode
         # Libraries that print must not print into the pipe.
         self._write_handle = os.dup(1)
         os.dup2(2, 1)
@@ -60,7 +62,7 @@ class Pipe(Generic[In, Out]):
 
     def send(self, message: Out) -> None:
         """Write one message."""
-        rest = memoryview(pack(message))
+        rest = memoryview(pack(message, self._encode))
         try:
             while rest:
                 rest = rest[os.write(self._write_handle, rest) :]

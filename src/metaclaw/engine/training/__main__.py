@@ -6,6 +6,7 @@ import argparse
 import ctypes
 import hashlib
 import os
+import pickle
 import signal
 import sys
 from contextlib import suppress
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from metaclaw.engine.convert import ensure_model, require
 from metaclaw.engine.frames import Pipe
-from metaclaw.engine.training import frames
-from metaclaw.errors import EngineError
+from metaclaw.engine.training.calls import Answer
+from metaclaw.errors import EngineError, MissingPackageError, TrainingError
 
 if TYPE_CHECKING:
     from metaclaw.engine.training.process import Line
@@ -28,11 +29,12 @@ def main() -> None:
     options = _parse(sys.argv[1:])
     _die_with(options.parent)
     _lower_priority(options.nice)
-    pipe: Line = Pipe(frames.to_trainer.decode)
+    pipe: Line = Pipe(pickle.loads, pickle.dumps)
     try:
         _serve(options, pipe)
     except EngineError as error:
-        pipe.send(frames.RequestFailed(str(error), isinstance(error.__cause__, ImportError)))
+        is_missing = isinstance(error.__cause__, ImportError)
+        pipe.send((MissingPackageError if is_missing else TrainingError)(str(error)))
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -87,10 +89,10 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     pipe.listen()
     if options.convert is not None:
         gguf = Path(options.convert) if options.convert else None
-        ensure_model(options.folder, lambda share: pipe.send(frames.Preparing(share)), gguf)
+        ensure_model(options.folder, lambda share: None, gguf)
     model = _fingerprint(options.folder)
     device, dtype = choose_place(options.device, options.dtype)
-    pipe.send(frames.TrainerReady(device, dtype))
+    pipe.send(Answer((device, dtype)))
 
     def make(rank: int, seed: int) -> Learner:
         return Learner(
