@@ -15,7 +15,7 @@ from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.attention import Span
 from metaclaw.engine.checkpoint import Shape, read_shape
 from metaclaw.engine.served_model import ServedModel
-from metaclaw.engine.stack import Attend, Stack
+from metaclaw.engine.stack import Adapt, Attend, Stack
 from metaclaw.engine.training.rollout import Rollouts
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import EngineError, TrainingError
@@ -136,9 +136,15 @@ def test_short_prompts_that_begin_alike_are_read_together_and_say_the_same(
     )
     passes: list[int] = []
 
-    def run(stack: Stack, rows: Tensor, rotations: Tensor, attend: Attend) -> Tensor:
+    def run(
+        stack: Stack,
+        rows: Tensor,
+        rotations: Tensor,
+        attend: Attend,
+        adapt: Adapt | None = None,
+    ) -> Tensor:
         passes.append(len(rows))
-        return plain(stack, rows, rotations, attend)
+        return plain(stack, rows, rotations, attend, adapt)
 
     plain = Stack.run
     monkeypatch.setattr(Stack, "run", run)

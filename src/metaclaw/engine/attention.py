@@ -11,6 +11,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from metaclaw.engine.checkpoint import Shape
+from metaclaw.engine.stack import Adapt, Stack
 from metaclaw.errors import EngineError
 
 _WORTH_COPYING = 16
@@ -95,12 +96,16 @@ class Cache:
         elif not source.is_busy and (shared == len(source.tokens) or len(free) == 1):
             target = source
         elif source is not target:
-            begin, end = source.index * self.positions, target.index * self.positions
-            for layer in self.rows:
-                layer[end : end + shared] = layer[begin : begin + shared]
+            self.copy(source.index, target.index, shared)
         target.tokens, target.owner = list(prompt[:shared]), owner
         target.is_busy = True
         return target
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        """Copy the first keys and values of a slot to another."""
+        begin, end = source * self.positions, target * self.positions
+        for layer in self.rows if count else ():
+            layer[end : end + count] = layer[begin : begin + count]
 
     def release(self, slot: Slot) -> None:
         """Free the slot; its contents stay until another request uses it."""
@@ -235,6 +240,28 @@ def _may_join(group: list[Span], span: Span) -> bool:
     longest = max(member.end for member in group)
     padded = len(group) * (span.end - longest) if span.end > longest else longest - span.end
     return padded < _CALL_COST_TOKENS
+
+
+def run_spans(
+    stack: Stack, cache: Cache, spans: Sequence[Span], adapt: Adapt | None = None
+) -> Tensor:
+    """Run spans on a CPU, and write their keys and values; returns their rows in order.
+
+    Spans of one token should come first, by ascending slot."""
+    tokens, positions, homes = torch.tensor(
+        [
+            (token, place, span.slot * cache.positions + place)
+            for span in spans
+            for place, token in enumerate(span.tokens, span.start)
+        ]
+    ).unbind(1)
+    windows, split = plan_windows(cache, spans), stack.shape.query_width
+
+    def attend(number: int, mixed: Tensor) -> Tensor:
+        cache.rows[number].index_copy_(0, homes, mixed[:, split:])
+        return torch.cat([window.attend(mixed[:, :split], number) for window in windows])
+
+    return stack.run(stack.embed(tokens), stack.rotations(positions), attend, adapt)
 
 
 def padding_mask(lengths: Sequence[int], dtype: torch.dtype) -> Tensor | None:

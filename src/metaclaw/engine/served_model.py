@@ -9,18 +9,18 @@ On a GPU a pass over single tokens is one recorded CUDA graph for each size of b
 its rows belong to is data, so requests join and leave without another recording. Passes that read
 prompts run without a graph."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import accumulate
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 from weakref import ReferenceType, ref
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from metaclaw.engine.attention import Cache, Span, plan_windows
+from metaclaw.engine.attention import Cache, Span, run_spans
 from metaclaw.engine.checkpoint import Shape
 from metaclaw.engine.stack import BUNDLES, Adapt, Stack, fuse
 from metaclaw.engine.training.decode_cuda import Recorder
@@ -36,9 +36,6 @@ CHUNK_TOKENS: Final = {"cpu": 64, "cuda": 2048}
 """Prompt tokens of one pass: enough to be efficient, and few enough not to delay the running
 answers.
 """
-
-Look: TypeAlias = Callable[[int, Tensor], Tensor]
-"""Takes a layer's number and its rows of queries; returns the rows of attention's output."""
 
 
 class CachedCall(NamedTuple):
@@ -166,53 +163,45 @@ class ServedModel:
 
         Rows are numbered in the order of the spans. Spans of one token should come first, by
         ascending slot."""
-        rows = [
-            (token, place, span.slot)
-            for span in spans
-            for place, token in enumerate(span.tokens, span.start)
-        ]
-        if self._singles is not None and len(rows) == len(spans) == len(wanted):
-            return self._run_single(self._singles, rows)
-        tokens, positions, slots = torch.tensor(rows).to(self._stack.device).unbind(1)
+        stack = self._stack
         adapt = None if self._change is None else self._change.add
-        out = self._pass(tokens, positions, slots, self._look(spans), adapt)
-        last = out if len(wanted) == len(out) else out[torch.tensor(wanted).to(out.device)]
-        return self._stack.logits(last)
-
-    def _look(self, spans: Sequence[Span]) -> Look:
         if self._singles is None:
-            windows = plan_windows(self.cache, spans)
-            return lambda number, queries: torch.cat(
-                [window.attend(queries, number) for window in windows]
-            )
+            out = run_spans(stack, self.cache, spans, adapt)
+        else:
+            rows = [
+                (token, place, span.slot)
+                for span in spans
+                for place, token in enumerate(span.tokens, span.start)
+            ]
+            if len(rows) == len(spans) == len(wanted):
+                return self._run_single(self._singles, rows)
+            out = self._pass(torch.tensor(rows).to(stack.device), self._call(spans), adapt)
+        last = out if len(wanted) == len(out) else out[torch.tensor(wanted).to(out.device)]
+        return stack.logits(last)
+
+    def _call(self, spans: Sequence[Span]) -> CachedCall:
         device, lengths = self._stack.device, [len(span.tokens) for span in spans]
         starts = [span.slot * self.cache.positions for span in spans]
-        return partial(
-            self._look_at_segments,
-            CachedCall(
-                bounds=_int32([0, *accumulate(lengths)], device),
-                starts=_int32([*starts, 0], device),
-                used=_int32([span.end for span in spans], device),
-                # With a maximum of one row, the kernel assumes that every segment has one.
-                most_rows=max(2, *lengths),
-                most_keys=max(span.end for span in spans),
-            ),
+        return CachedCall(
+            bounds=_int32([0, *accumulate(lengths)], device),
+            starts=_int32([*starts, 0], device),
+            used=_int32([span.end for span in spans], device),
+            # With a maximum of one row, the kernel assumes that every segment has one.
+            most_rows=max(2, *lengths),
+            most_keys=max(span.end for span in spans),
         )
 
-    def _look_at_segments(self, call: CachedCall, number: int, queries: Tensor) -> Tensor:
-        stored = self.cache.rows[number]
-        keys, values = stored.view(len(stored), 2, self.shape.kv_heads, -1).unbind(1)
-        heads = queries.view(len(queries), -1, self.shape.head_width)
-        return attend_to_cache(heads, keys, values, call).flatten(1)
-
-    def _pass(
-        self, tokens: Tensor, positions: Tensor, slots: Tensor, look: Look, adapt: Adapt | None
-    ) -> Tensor:
+    def _pass(self, rows: Tensor, call: CachedCall, adapt: Adapt | None) -> Tensor:
+        """Run rows of a token, its position and its slot, on a GPU."""
+        tokens, positions, slots = rows.unbind(1)
         homes, split = slots * self.cache.positions + positions, self.shape.query_width
 
         def attend(number: int, mixed: Tensor) -> Tensor:
-            self.cache.rows[number].index_copy_(0, homes, mixed[:, split:])
-            return look(number, mixed[:, :split])
+            stored = self.cache.rows[number]
+            stored.index_copy_(0, homes, mixed[:, split:])
+            keys, values = stored.view(len(stored), 2, self.shape.kv_heads, -1).unbind(1)
+            heads = mixed[:, :split].view(len(mixed), -1, self.shape.head_width)
+            return attend_to_cache(heads, keys, values, call).flatten(1)
 
         stack = self._stack
         return stack.run(stack.embed(tokens), stack.rotations(positions), attend, adapt)
@@ -221,14 +210,14 @@ class ServedModel:
         size = next(size for size in singles.sizes if size >= len(rows))
         # Rows that pad the batch write to a row of the cache that belongs to no slot.
         padding = [(0, 0, len(self.cache.slots))] * (size - len(rows))
-        singles.inputs[:, :size].copy_(torch.tensor([*rows, *padding]).t())
+        singles.inputs[:size].copy_(torch.tensor([*rows, *padding]))
         live = None if self._change is None else singles.take(self._change)
         key = ("singles", live and live.rank, size)
         singles.recorder.run(key, partial(self._step, singles, size, live))
         return singles.logits[: len(rows)]
 
     def _step(self, singles: "_SingleTokens", size: int, live: Change | None) -> None:
-        tokens, positions, slots = singles.inputs[:, :size].unbind(0)
+        _, positions, slots = singles.inputs[:size].unbind(1)
         call = CachedCall(
             bounds=singles.bounds[: size + 1],
             starts=functional.pad(slots * self.cache.positions, (0, 1)).int(),
@@ -236,8 +225,7 @@ class ServedModel:
             most_rows=1,
             most_keys=self.cache.positions,
         )
-        look = partial(self._look_at_segments, call)
-        out = self._pass(tokens, positions, slots, look, None if live is None else live.add)
+        out = self._pass(singles.inputs[:size], call, None if live is None else live.add)
         singles.logits[:size].copy_(self._stack.logits(out))
 
     @torch.inference_mode()
@@ -255,7 +243,7 @@ class _SingleTokens:
         self.recorder = Recorder(device, records=records)
         # Powers of two, and the number of slots.
         self.sizes = [*(1 << power for power in range((slots - 1).bit_length())), slots]
-        self.inputs = torch.zeros(3, slots, dtype=torch.long, device=device)
+        self.inputs = torch.zeros(slots, 3, dtype=torch.long, device=device)
         self.logits = torch.zeros(slots, shape.vocabulary, device=device)
         self.bounds = torch.arange(slots + 1, dtype=torch.int32, device=device)
         self.changes: dict[int, Change] = {}
