@@ -1,10 +1,9 @@
 """The embedded model, a language model in a child process with exact tokens and log-probabilities;
 and the search by meaning.
 
-Imports nothing heavy: torch is loaded in child processes. Names in `_LOADED_ON_USE` are imported at
-their first use, since their modules import a tokenizer or read files."""
+Imports nothing heavy: torch is loaded in child processes. The names below are imported at their
+first use, since their modules import a tokenizer or read files."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from metaclaw.engine.client import MODEL_ID, EmbeddedModel
@@ -27,6 +26,7 @@ from metaclaw.engine.prompt import (
 )
 from metaclaw.engine.trainer import EmbeddedTrainer, TrainingPause
 from metaclaw.engine.training.run_files import is_complete_adapter
+from metaclaw.loading import loaded_on_use
 
 if TYPE_CHECKING:
     from metaclaw.engine.embedding import (
@@ -37,16 +37,14 @@ if TYPE_CHECKING:
     )
     from metaclaw.engine.vocabulary import Detokenizer, Vocabulary
 
-_LOADED_ON_USE = {
-    **dict.fromkeys(
-        ("INSTALL", "INSTALL_FOR_PROVIDER", "MeaningSearch", "missing_packages"),
-        "metaclaw.engine.embedding",
-    ),
-    **dict.fromkeys(("Detokenizer", "Vocabulary"), "metaclaw.engine.vocabulary"),
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _LOADED_ON_USE:
-        return getattr(import_module(_LOADED_ON_USE[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = loaded_on_use(
+    __name__,
+    {
+        "INSTALL": "embedding",
+        "INSTALL_FOR_PROVIDER": "embedding",
+        "MeaningSearch": "embedding",
+        "missing_packages": "embedding",
+        "Detokenizer": "vocabulary",
+        "Vocabulary": "vocabulary",
+    },
+)

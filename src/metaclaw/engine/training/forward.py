@@ -10,7 +10,7 @@ output Y = X W^T, for each projection:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as functional
@@ -20,7 +20,6 @@ from torch.utils.checkpoint import checkpoint
 from metaclaw.engine.checkpoint import Shape
 from metaclaw.engine.stack import BUNDLES, PRODUCTS, fuse
 from metaclaw.engine.training.attention import (
-    Context,
     Rotations,
     attend,
     choose_kernel,
@@ -47,7 +46,7 @@ class _DrawnLogprobs(torch.autograd.Function):
     forward pass saves it and drops the logits, so nothing is computed twice."""
 
     @staticmethod
-    def forward(ctx: Context, rows_D: Tensor, targets_D: Tensor, head: Tensor) -> Tensor:
+    def forward(ctx: Any, rows_D: Tensor, targets_D: Tensor, head: Tensor) -> Tensor:
         chunk = max(1, _CHUNK_BYTES.get(rows_D.device.type, 24 << 20) // (4 * head.shape[0]))
         is_learning = ctx.needs_input_grad[0]
         logprobs, logprob_grads = [], []
@@ -64,7 +63,7 @@ class _DrawnLogprobs(torch.autograd.Function):
         return torch.cat(logprobs)
 
     @staticmethod
-    def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (logprob_grads,) = ctx.saved_tensors
         return (grads[0].unsqueeze(1) * logprob_grads).to(logprob_grads.dtype), None, None
 
@@ -232,16 +231,12 @@ def _with_head_norms(mixed: Tensor, weights: Tensor, shape: Shape) -> Tensor:
     return torch.cat((normed * weights, heads[:, turned:]), dim=1).flatten(1)
 
 
-class _Context(Context, Protocol):
-    sizes: list[int]
-
-
 class _Projection(torch.autograd.Function):
     """A product with merged weights; its backward pass gives the gradients of A and B."""
 
     @staticmethod
     def forward(
-        ctx: _Context,
+        ctx: Any,
         rows: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -254,7 +249,7 @@ class _Projection(torch.autograd.Function):
         return functional.linear(rows, weight, bias)
 
     @staticmethod
-    def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight, a, b = ctx.saved_tensors
         inner = (rows @ a.mT).chunk(len(ctx.sizes), dim=1)
         ups = [
@@ -275,13 +270,13 @@ class _Gated(torch.autograd.Function):
     """silu(gate) * up; saves only its input for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Context, gate_up: Tensor) -> Tensor:
+    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
         ctx.save_for_backward(gate_up)
         gate, up = gate_up.chunk(2, dim=-1)
         return functional.silu(gate).mul_(up)
 
     @staticmethod
-    def backward(ctx: Context, *grads: Tensor) -> Tensor:
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (gate_up,) = ctx.saved_tensors
         gate, up = gate_up.chunk(2, dim=-1)
         grad_input = torch.empty_like(gate_up)

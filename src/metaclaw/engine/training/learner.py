@@ -162,7 +162,6 @@ class Learner:
         self._rollouts: Rollouts | None = None
         self._is_stale = False
         self._adamw = AdamW(own.values)
-        self._pieces = 0
 
     def _release(self) -> None:
         self._rollouts = None
@@ -219,7 +218,6 @@ class Learner:
         if not tokens:
             raise TrainingError("there is nothing to learn from")
         portion_sums = self._work.run(lambda: self._learn_all(data, loss, with_kl=measures_kl))
-        self._pieces += 1
         return piece_stats(tokens, portion_sums)
 
     def _learn_all(self, data: Sequence[Datum], loss: Loss, *, with_kl: bool) -> list[list[float]]:
@@ -278,7 +276,6 @@ class Learner:
             self._parameters.values, self._parameters.gradient, adam, normaliser
         )
         self._parameters.gradient.zero_()
-        self._pieces = 0
         self._refresh(self._parameters)
         return StepStats(self._adamw.steps, norm)
 
@@ -313,15 +310,11 @@ class Learner:
 
     def state(self) -> dict[str, Tensor]:
         """The adapter, the optimiser's state and the accumulated gradient, as copies on the CPU."""
-        return save_state(
-            self._parameters.values, self._parameters.gradient, self._adamw, self._pieces
-        )
+        return save_state(self._parameters.values, self._parameters.gradient, self._adamw)
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue from the state of a learner of the same model and rank."""
-        self._pieces = restore_state(
-            self._parameters.values, self._parameters.gradient, self._adamw, state
-        )
+        restore_state(self._parameters.values, self._parameters.gradient, self._adamw, state)
         self._refresh(self._parameters)
 
     def _check_datum(self, datum: Datum, loss: Loss) -> None:
@@ -335,10 +328,8 @@ class Learner:
                 f"turn {datum.turn} has a log-probability that is not a finite number"
             )
 
-    def _check_tokens(
-        self, name: str, prompt: Sequence[int], drawn: Sequence[int], more: int = 0
-    ) -> None:
-        length = len(prompt) + len(drawn) + more
+    def _check_tokens(self, name: str, prompt: Sequence[int], drawn: Sequence[int]) -> None:
+        length = len(prompt) + len(drawn)
         if not prompt or length > self.context:
             raise TrainingError(
                 f"{name}: {length} tokens with a prompt of {len(prompt)}, where 1 to"

@@ -11,7 +11,6 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -250,15 +249,8 @@ def _config(adapter: Adapter, base: str) -> dict[str, Json]:
         "base_model_name_or_path": base,
         "r": adapter.rank,
         "lora_alpha": adapter.alpha,
-        "lora_dropout": 0.0,
         "target_modules": list(targets),
         "bias": "none",
-        "fan_in_fan_out": False,
-        "inference_mode": True,
-        "init_lora_weights": True,
-        "use_dora": False,
-        "use_rslora": False,
-        "modules_to_save": None,
     }
 
 
@@ -266,12 +258,14 @@ def read_adapter(folder: Path) -> Adapter:
     """Read the adapter in a folder. Raises TrainingError if it is unreadable, incomplete, not
     finite or more than plain LoRA.
     """
+    weights = folder / WEIGHTS_FILE
     try:
-        config = read_json(folder / CONFIG_FILE)
-        rank, alpha = _plain_lora(config, folder)
-        tensors = load_file(folder / WEIGHTS_FILE)
-    except (EngineError, OSError, SafetensorError) as error:
-        raise TrainingError(f"cannot read the adapter in {folder}: {error}") from error
+        config, tensors = read_json(folder / CONFIG_FILE), load_file(weights)
+    except EngineError as error:
+        raise TrainingError(str(error)) from error
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"cannot read {weights}: {error}") from error
+    rank, alpha = _plain_lora(config, folder)
     pairs = _pair_up(tensors, folder)
     for module, pair in pairs.items():
         _check(module, pair, rank, alpha / rank)
@@ -323,17 +317,10 @@ def _check(module: str, pair: Pair, rank: int, scale: float) -> None:
         raise TrainingError(f"{module}: the adapter has, or leads to, numbers that are not finite")
 
 
-def _expected_modules(pairs: Iterable[str]) -> set[str]:
+def _expected_modules(modules: Iterable[str]) -> set[str]:
     """The modules of all layers: an adapter that changes a module in one layer changes it in
     all.
     """
-    split = [
-        re.split(r"(?<=\.)(\d+)(?=\.)", module) for module in pairs
-    ]  # every second part is a number
-    kinds, layers = {tuple(parts[::2]) for parts in split}, {tuple(parts[1::2]) for parts in split}
-    return {
-        "".join(chain.from_iterable(zip_longest(kind, layer, fillvalue="")))
-        for kind in kinds
-        for layer in layers
-        if len(kind) == len(layer) + 1
-    }
+    parts = [re.split(r"\.(\d+)\.", module, maxsplit=1) for module in modules]
+    layers = {part[1] for part in parts if len(part) > 1}
+    return {f"{part[0]}.{layer}.{part[2]}" for part in parts if len(part) > 1 for layer in layers}

@@ -180,35 +180,16 @@ def _write_weights(folder: Path, adapter: Adapter, training: bytes, base: str) -
 
 
 def _step_part(learner: Learner) -> bytes:
-    return save(
-        {
-            name: tensor.cpu().contiguous()
-            for name, tensor in learner.state().items()
-            if not name.startswith(_GRADIENT)
-        }
-    )
+    return save({name: part for name, part in learner.state().items() if name != _GRADIENT})
 
 
 def _gradient_part(learner: Learner) -> bytes:
-    """The gradient, and the counters that accumulating changes; weights and moments are in the file
-    of the step.
-    """
-    state = learner.state().items()
-    return save(
-        {
-            name: tensor.cpu().contiguous()
-            for name, tensor in state
-            if name.startswith(_GRADIENT) or tensor.numel() == 1
-        }
-    )
+    """The gradient alone; the rest is in the file of the step."""
+    return save({_GRADIENT: learner.state()[_GRADIENT]})
 
 
 def _restore(learner: Learner, step: bytes, gradient: bytes | None) -> None:
-    none = {
-        name: torch.zeros_like(tensor)
-        for name, tensor in learner.state().items()
-        if name.startswith(_GRADIENT)
-    }
+    none = {_GRADIENT: torch.zeros_like(learner.state()[_GRADIENT])}
     learner.restore(none | load(step) | ({} if gradient is None else load(gradient)))
 
 

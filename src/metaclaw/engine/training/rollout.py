@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from metaclaw.domain.training import Drawing, Rollout
-from metaclaw.engine.drawing import uniforms
+from metaclaw.engine.drawing import Wave, uniforms
 from metaclaw.engine.stack import Stack
-from metaclaw.engine.training.decode import Wave
 from metaclaw.engine.training.decode_cpu import LeavingDecoder
 from metaclaw.engine.training.decode_cuda import StaticDecoder
 from metaclaw.errors import TrainingError
