@@ -305,7 +305,7 @@ class EmbeddingServer:
     def _embed_in_time(self, model: MiniLM, text: str) -> Floats:
         began = perf_counter()
         most = max(_FEWEST_TOKENS, min(_MOST_TOKENS, int(_AIM_S / self._token_s)))
-        tokens = model.words.encode(text, most)
+        tokens = model.encode(text, most)
         vector = model.embed_tokens(tokens)
         if len(tokens) >= _FEWEST_TOKENS:
             self._token_s += 0.2 * ((perf_counter() - began) / len(tokens) - self._token_s)
