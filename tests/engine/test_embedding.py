@@ -268,7 +268,20 @@ def test_of_a_long_text_the_beginning_and_the_end_are_read() -> None:
     assert spec is not None
     assert spec.submodule_search_locations is not None
     model = MiniLM(Path(spec.submodule_search_locations[0]) / "model")
-    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+    words = [
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+    ]
     whole = model.encode(" ".join(words), 64)
     assert len(whole) == 14
     assert model.encode(" ".join(words), 11) == [*whole[:7], *whole[-4:]]

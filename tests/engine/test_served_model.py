@@ -62,7 +62,7 @@ def _attend_one_by_one(queries: Tensor, keys: Tensor, values: Tensor, call: Cach
 def _load(folder: Path, slots: int = 3) -> ServedModel:
     """A model that runs as on a GPU, but step by step."""
     model = load_model(folder, slots=slots)
-    model._singles = _SingleTokens(slots, model.shape, torch.device("cpu"), records=False)
+    model._singles = _SingleTokens(slots, model.shape, torch.device("cpu"))
     return model
 
 

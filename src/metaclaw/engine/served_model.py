@@ -112,9 +112,7 @@ class Change:
 
 
 class ServedModel:
-    """A version of a model on a device, at first the base model, and the cache of all versions.
-
-    `records` says whether passes over single tokens are recorded, on a GPU."""
+    """A version of a model on a device, at first the base model, and the cache of all versions."""
 
     def __init__(
         self,
@@ -124,7 +122,6 @@ class ServedModel:
         *,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
-        records: bool = True,
     ) -> None:
         self.shape = shape
         self.context = min(shape.positions, _MOST_CONTEXT)
@@ -139,7 +136,7 @@ class ServedModel:
         self._stack = Stack(shape, weights, self.context)
         self.cache = Cache(shape, slots, self.context, dtype, device=device)
         self._change: Change | None = None
-        self._singles = None if device == "cpu" else _SingleTokens(slots, shape, where, records)
+        self._singles = None if device == "cpu" else _SingleTokens(slots, shape, where)
         self._warm()
 
     def with_adapter(self, adapter: Adapter) -> "ServedModel":
@@ -239,8 +236,8 @@ class ServedModel:
 class _SingleTokens:
     """The buffers of recorded passes over single tokens, which keep their addresses."""
 
-    def __init__(self, slots: int, shape: Shape, device: torch.device, records: bool) -> None:
-        self.recorder = Recorder(device, records=records)
+    def __init__(self, slots: int, shape: Shape, device: torch.device) -> None:
+        self.recorder = Recorder(device)
         # Powers of two, and the number of slots.
         self.sizes = [*(1 << power for power in range((slots - 1).bit_length())), slots]
         self.inputs = torch.zeros(slots, 3, dtype=torch.long, device=device)
