@@ -126,7 +126,7 @@ def restore_state(
 ) -> None:
     """Restore a state of `save_state` in place. Raises TrainingError if its shape differs."""
     vectors = _vectors(values, gradient, adamw)
-    if set(state) != {*vectors, "steps"}:
+    if not {*vectors, "steps"} <= set(state):
         raise TrainingError(
             f"a learner's state cannot consist of {', '.join(sorted(state)) or 'nothing'}"
         )
