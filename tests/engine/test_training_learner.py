@@ -209,7 +209,6 @@ def test_scoring_nothing_gives_nothing_and_keeps_the_order(tiny: Path) -> None:
         ("adapter", torch.zeros(3), "adapter"),
         ("moment_1", None, "consist"),
         ("steps", None, "consist"),
-        ("more", torch.zeros(1), "consist"),
     ],
 )
 def test_a_state_of_another_learner_is_refused_and_changes_nothing(

@@ -467,11 +467,11 @@ def _become(name: str, request: int, handles: Sequence[int], for_programs: socke
     if name == "learner":
         Path("/proc/self/comm").write_text(_name_of_learner(wanted["asker"]))
     if name == "trainer":
-        arguments[arguments.index("--parent") + 1] = str(
-            os.getppid()
-        )  # the template sees to its end
+        options = json.loads(arguments[0])
+        options["parent"] = os.getppid()  # the template sees to its end
         # Behind everybody else, it would wait until the other tests have ended.
-        arguments[arguments.index("--nice") + 1] = "0"
+        options["nice"] = 0
+        arguments[0] = json.dumps(options)
     moved = [fcntl.fcntl(handle, fcntl.F_DUPFD, _OUT_OF_THE_WAY) for handle in handles]
     for handle in handles:
         os.close(handle)

@@ -3,12 +3,13 @@ standard input and output.
 """
 
 import sys
-from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from metaclaw.engine import frames
-from metaclaw.engine.convert import Progress, model_parser, prepare_model, require
+from metaclaw.engine.convert import Progress, prepare_model, require
 from metaclaw.engine.frames import Pipe
 from metaclaw.errors import EngineError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Convert the weights if needed, load them, and serve until the pipe ends."""
-    options = _parse(sys.argv[1:])
+    options = msgspec.json.decode(sys.argv[1], type=frames.EngineOptions)
     pipe: Line = Pipe(frames.to_engine.decode)
     try:
         _serve(options, pipe)
@@ -26,21 +27,7 @@ def main() -> None:
         pipe.send(frames.StartFailed(str(error)))
 
 
-def _parse(arguments: list[str]) -> Namespace:
-    parser = model_parser("python -m metaclaw.engine")
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument(
-        "--adapter",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("VERSION", "FOLDER"),
-        help="a version to load",
-    )
-    return parser.parse_args(arguments)
-
-
-def _serve(options: Namespace, pipe: "Line") -> None:
+def _serve(options: frames.EngineOptions, pipe: "Line") -> None:
     for name in ("torch", "numpy", "safetensors", "tokenizers", "jinja2"):
         require(name)
     import torch
@@ -52,10 +39,10 @@ def _serve(options: Namespace, pipe: "Line") -> None:
     pipe.listen()
     prepare_model(options, _reporter(pipe))
     pipe.send(frames.Progress("loading", 0.0))
-    adapters = {int(version): Path(folder) for version, folder in options.adapter}
+    adapters = {version: Path(folder) for version, folder in options.adapters.items()}
     device, dtype = choose_place(options.device, options.dtype)
     try:
-        engine = Engine(pipe, options.folder, options.slots, getattr(torch, dtype), device)
+        engine = Engine(pipe, Path(options.folder), options.slots, getattr(torch, dtype), device)
     except torch.OutOfMemoryError as error:
         raise EngineError(
             f"{device} has too little free memory to serve this model ({error}); serve it on the"

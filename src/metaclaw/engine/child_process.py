@@ -7,7 +7,6 @@ import pickle
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from metaclaw.engine import frames
@@ -26,13 +25,6 @@ def default_threads(most: int = _MAX_THREADS) -> int:
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
     return min(cores, most)
-
-
-def conversion(convert: bool | Path) -> list[str]:
-    """The arguments with which a process makes the model's folder first; none without `convert`."""
-    if convert is False:
-        return []
-    return ["--convert"] if convert is True else ["--convert", str(convert)]
 
 
 class ChildProcess(Generic[_Message]):
@@ -115,7 +107,7 @@ TrainerProcess: TypeAlias = ChildProcess[FromTrainer]
 _Pipes: TypeAlias = tuple[asyncio.subprocess.Process, asyncio.StreamWriter, asyncio.StreamReader]
 
 
-async def start_engine(arguments: Sequence[str], threads: int) -> EngineProcess:
+async def start_engine(options: frames.EngineOptions) -> EngineProcess:
     """Start the engine process."""
     more = {
         # With huge pages the first token of a slot of the cache would take megabytes in each layer.
@@ -125,20 +117,18 @@ async def start_engine(arguments: Sequence[str], threads: int) -> EngineProcess:
         "MIMALLOC_ARENA_PURGE_MULT": "0",
         "MALLOC_MMAP_THRESHOLD_": str(2 << 20),
     }
-    pipes = await spawn("metaclaw.engine", arguments, environment(threads, more))
+    variables = environment(options.threads, more)
+    pipes = await spawn("metaclaw.engine", [options.as_argument()], variables)
     return ChildProcess(*pipes, frames.from_engine.decode)
 
 
-async def start_trainer(arguments: Sequence[str], threads: int) -> TrainerProcess:
+async def start_trainer(options: frames.TrainerOptions) -> TrainerProcess:
     """Start the trainer process."""
     # Milliseconds. Torch soon reuses the memory it frees; returning it at once costs a tenth of a
     # step in page faults.
     more = {"MIMALLOC_PURGE_DELAY": "1000"}
-    pipes = await spawn(
-        "metaclaw.engine.training",
-        [*arguments, "--parent", str(os.getpid())],
-        environment(threads, more),
-    )
+    variables = environment(options.threads, more)
+    pipes = await spawn("metaclaw.engine.training", [options.as_argument()], variables)
     return ChildProcess(*pipes, pickle.loads)
 
 

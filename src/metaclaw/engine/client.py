@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
+import msgspec
+
 from metaclaw.domain.chat import (
     Begin,
     ChatRequest,
@@ -23,7 +25,7 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import frames
-from metaclaw.engine.child_process import EngineProcess, conversion, default_threads, start_engine
+from metaclaw.engine.child_process import EngineProcess, default_threads, start_engine
 from metaclaw.engine.prompt import CallParser, Prompt, build_prompt, make_message
 from metaclaw.errors import (
     OUT_OF_RESOURCES,
@@ -94,19 +96,14 @@ class EmbeddedModel:
         busy: Callable[[bool], None] | None = None,
     ) -> None:
         self.name = name
-        self._threads = threads or default_threads()
-        self._arguments = [
-            str(folder),
-            "--threads",
-            str(self._threads),
-            "--slots",
-            str(slots),
-            "--device",
-            device,
-            "--dtype",
-            dtype,
-        ]
-        self._arguments += conversion(convert)
+        self._options = frames.EngineOptions(
+            folder=str(folder),
+            convert=convert if isinstance(convert, bool) else str(convert),
+            threads=threads or default_threads(),
+            device=device,
+            dtype=dtype,
+            slots=slots,
+        )
         self.models = (MODEL_ID if convert is True else folder.name,)
         """The model that it serves."""
         self._start_timeout_s = start_timeout_s
@@ -343,13 +340,9 @@ class EmbeddedModel:
         """Run the engine until it ends; return whether it was ever ready, and how it ended."""
         was_ready = False
         # All versions are loaded again before the new process is ready.
-        versions = [
-            part
-            for version, weights in self._versions.items()
-            for part in ("--adapter", str(version), weights.adapter)
-        ]
+        adapters = {version: weights.adapter for version, weights in self._versions.items()}
         try:
-            child = await start_engine([*self._arguments, *versions], self._threads)
+            child = await start_engine(msgspec.structs.replace(self._options, adapters=adapters))
         except OUT_OF_RESOURCES as error:
             return False, f"the engine process cannot be started: {error}"
         try:

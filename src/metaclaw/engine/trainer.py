@@ -6,6 +6,7 @@ before an answer begins, and another continues it afterwards. Imports nothing he
 import asyncio
 import ctypes
 import logging
+import os
 import pickle
 import re
 import shutil
@@ -14,6 +15,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
+
+from msgspec.structs import replace
 
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import (
@@ -26,8 +29,8 @@ from metaclaw.domain.training import (
     RunProgress,
     StepStats,
 )
-from metaclaw.engine.child_process import TrainerProcess, conversion, default_threads, start_trainer
-from metaclaw.engine.frames import pack
+from metaclaw.engine.child_process import TrainerProcess, default_threads, start_trainer
+from metaclaw.engine.frames import TrainerOptions, pack
 from metaclaw.engine.training.calls import UNTRAINED, Call, Planned, Source
 from metaclaw.engine.training.run_files import remove_run
 from metaclaw.errors import TrainerMemoryError, TrainingError
@@ -151,19 +154,14 @@ class EmbeddedTrainer:
         )
         self._policies = policies
         self._training_pause = training_pause or TrainingPause()
-        self._threads = threads or default_threads()
-        self._arguments = [
-            str(folder),
-            "--threads",
-            str(self._threads),
-            "--device",
-            device,
-            "--dtype",
-            dtype,
-            "--nice",
-            str(nice),
-        ]
-        self._arguments += conversion(convert)
+        self._options = TrainerOptions(
+            folder=str(folder),
+            convert=convert if isinstance(convert, bool) else str(convert),
+            threads=threads or default_threads(),
+            device=device,
+            dtype=dtype,
+            nice=nice,
+        )
         self._release_s = release_memory_after_s
         self._one_at_a_time = asyncio.Lock()
         self._child: TrainerProcess | None = None
@@ -353,7 +351,7 @@ class EmbeddedTrainer:
         if self._reaping is not None:
             await asyncio.shield(self._reaping)  # two processes must not work in one folder
         try:
-            child = await start_trainer(self._arguments, self._threads)
+            child = await start_trainer(replace(self._options, parent=os.getpid()))
         except OSError as error:
             raise TrainingError(f"the trainer process cannot be started: {error}") from error
         self._child = child

@@ -8,13 +8,14 @@ import os
 import pickle
 import signal
 import sys
-from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from metaclaw.engine.convert import model_parser, prepare_model, require
-from metaclaw.engine.frames import Pipe
+import msgspec
+
+from metaclaw.engine.convert import prepare_model, require
+from metaclaw.engine.frames import Pipe, TrainerOptions
 from metaclaw.engine.training.calls import Answer
 from metaclaw.errors import EngineError, MissingPackageError, TrainingError
 
@@ -26,7 +27,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 def main() -> None:
     """Lower the priority, check the weights, and serve until the pipe ends."""
-    options = _parse(sys.argv[1:])
+    options = msgspec.json.decode(sys.argv[1], type=TrainerOptions)
     _die_with(options.parent)
     _lower_priority(options.nice)
     pipe: Line = Pipe(pickle.loads, pickle.dumps)
@@ -35,13 +36,6 @@ def main() -> None:
     except EngineError as error:
         is_missing = isinstance(error.__cause__, ImportError)
         pipe.send((MissingPackageError if is_missing else TrainingError)(str(error)))
-
-
-def _parse(arguments: list[str]) -> Namespace:
-    parser = model_parser("python -m metaclaw.engine.training")
-    parser.add_argument("--nice", type=int, required=True)
-    parser.add_argument("--parent", type=int, required=True, help="the program's process number")
-    return parser.parse_args(arguments)
 
 
 def _die_with(parent: int) -> None:
@@ -66,7 +60,7 @@ def _lower_priority(nice: int) -> None:
             Path("/proc/self/autogroup").write_text(str(nice))
 
 
-def _serve(options: Namespace, pipe: "Line") -> None:
+def _serve(options: TrainerOptions, pipe: "Line") -> None:
     for name in ("torch", "safetensors", "tokenizers"):
         require(name)
     from metaclaw.engine.checkpoint import choose_place
@@ -75,13 +69,13 @@ def _serve(options: Namespace, pipe: "Line") -> None:
 
     pipe.listen()
     prepare_model(options, lambda share: None)
-    model = _fingerprint(options.folder)
+    model = _fingerprint(Path(options.folder))
     device, dtype = choose_place(options.device, options.dtype)
     pipe.send(Answer((device, dtype)))
 
     def make(rank: int, seed: int) -> Learner:
         return Learner(
-            options.folder,
+            Path(options.folder),
             rank=rank,
             seed=seed,
             device=device,
