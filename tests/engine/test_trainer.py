@@ -455,11 +455,12 @@ async def test_the_real_model_is_taught_stopped_killed_and_taught_on(
 
 async def test_a_process_that_has_ended_can_still_be_stopped_and_continued() -> None:
     options = TrainerOptions(
-        folder="nowhere", convert=False, threads=1, device="cpu", dtype="auto", nice=0, parent=1
+        folder="nowhere", convert=False, threads=1, device="cpu", dtype="auto", nice=0
     )
     child = await start_trainer(options)
     with anyio.fail_after(_PATIENCE_S):
-        assert await child.next_message() is None, "it ends, since its parent is another"
+        while await child.next_message() is not None:
+            pass  # it ends, since there is no such folder
         child.stop()
         child.go()
         assert await child.close() == 0
