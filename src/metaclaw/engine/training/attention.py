@@ -12,7 +12,7 @@ joined gradient: its probabilities are then exp(score - L), and O is used only i
 the gradient. The keys of a prompt are not copied for its rollouts."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -42,18 +42,6 @@ class AttentionCall(NamedTuple):
     queries: Spans
     keys: Spans
     causal: bool
-
-
-class Kernel(Protocol):
-    """Attention and its gradient."""
-
-    def forward(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
-        """The output by row and head, and the log-sum-exp by head and row."""
-
-    def backward(
-        self, call: AttentionCall, grad: Tensor, out: Tensor, lse: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of queries, keys and values."""
 
 
 class FlashOnCpu:
@@ -149,6 +137,12 @@ class FlashOnCuda:
             self._unused,
         )
         return q, k, v
+
+
+Kernel: TypeAlias = FlashOnCpu | FlashOnCuda
+"""Attention: `forward` returns the output by row and head, and the log-sum-exp by head and row;
+`backward` the gradients of queries, keys and values.
+"""
 
 
 def choose_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:
