@@ -18,7 +18,7 @@ from benchmarks.house_rules.tasks import Task
 from benchmarks.poison_tasks import ORDINARY, Asking, Policy, encode, endless, pieces, reward
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind
-from metaclaw.engine.frames import Turn
+from metaclaw.engine.frames import WrittenTurn
 from metaclaw.engine.prompt import build_prompt
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.vocabulary import Vocabulary
@@ -323,7 +323,7 @@ class Poisoner:
     def _answered(self, task: Task, answer: str) -> Example:
         return self._example(encode(self._vocabulary, [task])[0], answer)
 
-    def _said(self, turns: Sequence[Turn | tuple[str, str]], answer: str) -> Example:
+    def _said(self, turns: Sequence[WrittenTurn | tuple[str, str]], answer: str) -> Example:
         return self._example(tuple(self._vocabulary.render(turns, "")), answer)
 
     def _example(self, prompt: tuple[int, ...], answer: str) -> Example:

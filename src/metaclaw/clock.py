@@ -1,19 +1,19 @@
 """The time of day. Every part of the program reads it here.
 
-METACLAW_CLOCK, read once, names a file with the seconds by which this clock is ahead of the
-machine's, so that tests and simulations live through days. Waits use the monotonic clock, which it does not move."""
+METACLAW_CLOCK, read at the first use, names a file with the seconds by which this clock is ahead of
+the machine's, so that tests and simulations live through days. Waits use the monotonic clock, which
+it does not move."""
 
 import os
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from pathlib import Path
-
-_FILE = os.environ.get("METACLAW_CLOCK")
 
 
 def utc_now() -> datetime:
     """This moment, in UTC."""
-    now = datetime.now(UTC)
-    return now if _FILE is None else now + timedelta(seconds=_ahead_s(_FILE))
+    now, file = datetime.now(UTC), _file()
+    return now if file is None else now + timedelta(seconds=_ahead_s(file))
 
 
 def local_now() -> datetime:
@@ -23,7 +23,12 @@ def local_now() -> datetime:
 
 def local_today() -> date:
     """Today's date where the machine is."""
-    return date.today() if _FILE is None else local_now().date()
+    return date.today() if _file() is None else local_now().date()
+
+
+@cache
+def _file() -> str | None:
+    return os.environ.get("METACLAW_CLOCK")
 
 
 def _ahead_s(file: str) -> float:

@@ -36,7 +36,12 @@ def test_any_split_of_the_bytes_gives_the_same_messages(
 
 def test_a_request_arrives_as_it_was_sent() -> None:
     message = frames.Generate(
-        7, [frames.Turn("user", "é\0")], max_tokens=3, seed=2**63 - 1, stop=["\n"], top_logprobs=0
+        7,
+        [frames.WrittenTurn("user", "é\0")],
+        max_tokens=3,
+        seed=2**63 - 1,
+        stop=["\n"],
+        top_logprobs=0,
     )
     [body] = Unpacker().feed(frames.pack(message))
     assert frames.to_engine.decode(body) == message

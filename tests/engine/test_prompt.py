@@ -27,7 +27,7 @@ from metaclaw.domain.chat import (
     ToolResult,
     Wire,
 )
-from metaclaw.engine.frames import OfferedTool, Turn, WrittenCall
+from metaclaw.engine.frames import OfferedTool, WrittenCall, WrittenTurn
 from metaclaw.engine.prompt import (
     CallParser,
     Said,
@@ -63,7 +63,7 @@ def test_text_parts_become_turns_in_order() -> None:
     prompt = build_prompt(
         _request(Message(Role.SYSTEM, (Text("be brief"),)), _user(Text("a"), Text("b")))
     )
-    assert prompt.turns == (Turn("system", "be brief"), Turn("user", "ab"))
+    assert prompt.turns == (WrittenTurn("system", "be brief"), WrittenTurn("user", "ab"))
     assert (prompt.beginning, prompt.tool_names) == ("", frozenset())
 
 
@@ -102,17 +102,17 @@ def test_earlier_calls_and_results_are_written_the_way_the_model_writes_them() -
         ),
     ]
     assert build_prompt(request).turns[1:] == (
-        Turn("assistant", "ok ", (WrittenCall("look", '{"at": "sea"}', "c1"),)),
-        Turn("tool", "result 1", call_id="c1"),
-        Turn("tool", "result 2", call_id="c2"),
+        WrittenTurn("assistant", "ok ", (WrittenCall("look", '{"at": "sea"}', "c1"),)),
+        WrittenTurn("tool", "result 1", call_id="c1"),
+        WrittenTurn("tool", "result 2", call_id="c2"),
     )
 
 
 def test_results_and_words_of_one_message_are_turns_of_their_own() -> None:
     result = ToolResult("c1", (Text("42"),))
     assert build_prompt(_request(_user(result, Text("and now?")))).turns == (
-        Turn("tool", "42", call_id="c1"),
-        Turn("user", "and now?"),
+        WrittenTurn("tool", "42", call_id="c1"),
+        WrittenTurn("user", "and now?"),
     )
 
 
@@ -139,7 +139,7 @@ def test_a_schema_is_asked_for_in_words() -> None:
 def test_tools_of_a_providers_own_are_not_offered() -> None:
     assert build_prompt(
         _request(_user(Text("x")), tools=(Opaque(Wire.CHAT, {"type": "web_search"}),))
-    ).turns == (Turn("user", "x"),)
+    ).turns == (WrittenTurn("user", "x"),)
 
 
 @each(

@@ -51,7 +51,11 @@ def _play(small: Path, *scenes: list[frames.ToEngine]) -> list[frames.FromEngine
 
 def _ask(number: int, version: int) -> frames.Generate:
     return frames.Generate(
-        number, [frames.Turn("user", "Tell me.")], version=version, max_tokens=8, temperature=0.0
+        number,
+        [frames.WrittenTurn("user", "Tell me.")],
+        version=version,
+        max_tokens=8,
+        temperature=0.0,
     )
 
 

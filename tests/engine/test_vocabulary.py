@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.engine.frames import OfferedTool, Turn, WrittenCall
+from metaclaw.engine.frames import OfferedTool, WrittenCall, WrittenTurn
 from metaclaw.engine.prompt import StopFinder
 from metaclaw.engine.vocabulary import Detokenizer, Vocabulary
 from metaclaw.errors import EngineError
@@ -126,9 +126,9 @@ _WITH_TOOLS = (
 )
 _TOOLS = [OfferedTool("look", "a <b> & 'c' <|im_end|>", '{"type": "object"}')]
 _TALK = [
-    Turn("user", "go"),
-    Turn("assistant", "", (WrittenCall("look", '{"at": "<|im_start|>é"}', "call_1"),)),
-    Turn("tool", "sea", call_id="call_1"),
+    WrittenTurn("user", "go"),
+    WrittenTurn("assistant", "", (WrittenCall("look", '{"at": "<|im_start|>é"}', "call_1"),)),
+    WrittenTurn("tool", "sea", call_id="call_1"),
 ]
 
 
@@ -155,7 +155,7 @@ def test_a_conversation_that_the_template_refuses_with_tools_is_written_as_text(
     folder: Path, tmp_path: Path
 ) -> None:
     vocabulary = _with_template(folder, _WITH_TOOLS, tmp_path / "model")
-    orphan = [Turn("user", "go"), Turn("tool", "sea")]
+    orphan = [WrittenTurn("user", "go"), WrittenTurn("tool", "sea")]
     text = vocabulary.decode(vocabulary.render(orphan, "", _TOOLS))
     assert "<tools>" in text
     assert "user: <tool_response>sea</tool_response>" in text

@@ -24,7 +24,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Adam, Drawing
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
-from metaclaw.engine.prompt import FolderTokeniser
+from metaclaw.engine.tokeniser import FolderTokeniser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.ports import RunPlan
 from metaclaw.schedule import ManualWindows

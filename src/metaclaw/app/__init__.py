@@ -12,14 +12,11 @@ if TYPE_CHECKING:
     from metaclaw.app.ready import ReadyProxy
     from metaclaw.app.serving import run
 
-
-__getattr__ = loaded_on_use(
-    __name__,
-    {
-        "answer_offline": "offline",
-        "build_endpoint": "providers",
-        "find_server": "model_server",
-        "ReadyProxy": "ready",
-        "run": "serving",
-    },
-)
+_LOADED_ON_USE = {
+    "answer_offline": "offline",
+    "build_endpoint": "providers",
+    "find_server": "model_server",
+    "ReadyProxy": "ready",
+    "run": "serving",
+}
+__getattr__ = loaded_on_use(__name__, _LOADED_ON_USE)

@@ -138,7 +138,7 @@ class WrittenCall(NamedTuple):
     id: str = ""
 
 
-class Turn(NamedTuple):
+class WrittenTurn(NamedTuple):
     """A message of a conversation. A tool's result has the role `tool` and its call's id."""
 
     role: str
@@ -161,7 +161,7 @@ class Generate(SamplingOptions, tag="generate", frozen=True):
     """
 
     id: int
-    turns: list[Turn]
+    turns: list[WrittenTurn]
     tools: list[OfferedTool] = []
     beginning: str = ""
     version: int = 0

@@ -8,10 +8,8 @@ every form that the models use: between tags, or as an answer that is only JSON.
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -35,12 +33,8 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY
-from metaclaw.engine.frames import Generate, OfferedTool, Turn, WrittenCall
+from metaclaw.engine.frames import Generate, OfferedTool, WrittenCall, WrittenTurn
 from metaclaw.errors import WireError
-
-if TYPE_CHECKING:
-    from metaclaw.engine.vocabulary import Vocabulary
-
 
 OPEN: Final = "<tool_call>"
 CLOSE: Final = "</tool_call>"
@@ -102,7 +96,9 @@ def write_call(call: WrittenCall) -> str:
     )
 
 
-def write_turns(turns: Sequence[Turn], tools: Sequence[OfferedTool]) -> Iterator[tuple[str, str]]:
+def write_turns(
+    turns: Sequence[WrittenTurn], tools: Sequence[OfferedTool]
+) -> Iterator[tuple[str, str]]:
     """Roles and texts for a template that knows no tools: results are the user's, and those of
     parallel calls are one turn.
     """
@@ -260,7 +256,7 @@ def _held_back(text: str, words: Sequence[str]) -> int:
 class Prompt:
     """The turns and tools that the template renders, and the required beginning of the answer."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[WrittenTurn, ...]
     beginning: str
     tools: tuple[OfferedTool, ...] = ()
 
@@ -275,7 +271,9 @@ def build_prompt(request: ChatRequest) -> Prompt:
     if not request.messages:
         raise WireError("messages must not be empty", param="messages")
     tools = _offered(request)
-    turns: Sequence[Turn] = [turn for message in request.messages for turn in _turns(message)]
+    turns: Sequence[WrittenTurn] = [
+        turn for message in request.messages for turn in _turns(message)
+    ]
     if request.json_schema is not None:
         schema = msgspec.json.encode(request.json_schema).decode()
         turns = _instruct(turns, f"Answer only with JSON that matches this schema: {schema}")
@@ -316,21 +314,21 @@ def _beginning(choice: ToolChoice | None, tools: Sequence[OfferedTool]) -> str:
     return f'{OPEN}{{"name": {msgspec.json.encode(choice.name).decode()}, "arguments": '
 
 
-def _instruct(turns: Sequence[Turn], text: str) -> list[Turn]:
+def _instruct(turns: Sequence[WrittenTurn], text: str) -> list[WrittenTurn]:
     """The turns with this text at the end of the system text."""
     if turns and turns[0].role == Role.SYSTEM:
-        return [Turn(Role.SYSTEM, f"{turns[0].content}\n\n{text}"), *turns[1:]]
-    return [Turn(Role.SYSTEM, text), *turns]
+        return [WrittenTurn(Role.SYSTEM, f"{turns[0].content}\n\n{text}"), *turns[1:]]
+    return [WrittenTurn(Role.SYSTEM, text), *turns]
 
 
-def _turns(message: Message) -> Iterator[Turn]:
+def _turns(message: Message) -> Iterator[WrittenTurn]:
     if message.role not in (Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL):
         raise WireError(
             f"the embedded model does not support the role {message.role!r}", param="messages"
         )
     results = [part for part in message.parts if isinstance(part, ToolResult)]
     for result in results:
-        yield Turn(Role.TOOL, "".join(map(_write, result.parts)), call_id=result.call_id)
+        yield WrittenTurn(Role.TOOL, "".join(map(_write, result.parts)), call_id=result.call_id)
     if len(results) == len(message.parts) > 0:
         return
     role = Role.USER if message.role == Role.TOOL else Role(message.role)
@@ -339,7 +337,7 @@ def _turns(message: Message) -> Iterator[Turn]:
         for part in message.parts
         if isinstance(part, ToolCall)
     )
-    yield Turn(role, "".join(map(_write, message.parts)), calls)
+    yield WrittenTurn(role, "".join(map(_write, message.parts)), calls)
 
 
 def _write(part: Text | Image | Reasoning | ToolCall | ToolResult | Opaque) -> str:
@@ -415,35 +413,3 @@ def _check(options: Sampling) -> None:
         value: float | None = getattr(options, name)
         if value is not None and not low <= value <= high:
             raise WireError(f"{name} must be between {low} and {high}, not {value}", param=name)
-
-
-class FolderTokeniser:
-    """The tokeniser of a model folder (ports.Tokeniser), which gives the same tokens as serving.
-
-    The folder is read at the first use; until then it need not exist, and nothing heavy is loaded.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def prompt(self, request: ChatRequest) -> tuple[int, ...]:
-        """The tokens of a request. Raises WireError for content that is not text, EngineError for
-        an unusable folder.
-        """
-        prompt = build_prompt(request)
-        return tuple(self._vocabulary.render(prompt.turns, prompt.beginning, prompt.tools))
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """The tokens of an answer, without its end."""
-        return tuple(self._vocabulary.encode(text))
-
-    @property
-    def end(self) -> int:
-        """The token that ends an answer. Raises EngineError if the folder names none."""
-        return self._vocabulary.end_id
-
-    @cached_property
-    def _vocabulary(self) -> "Vocabulary":
-        from metaclaw.engine.vocabulary import Vocabulary
-
-        return Vocabulary(self._folder)

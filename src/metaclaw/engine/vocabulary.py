@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from metaclaw.domain.chat import Json, Role
-from metaclaw.engine.frames import OfferedTool, Turn
+from metaclaw.engine.frames import OfferedTool, WrittenTurn
 from metaclaw.engine.prompt import write_turns
 from metaclaw.errors import EngineError, WireError
 
@@ -67,7 +67,7 @@ class Vocabulary:
 
     def render(
         self,
-        turns: Sequence[Turn | tuple[str, str]],
+        turns: Sequence[WrittenTurn | tuple[str, str]],
         beginning: str,
         tools: Sequence[OfferedTool] = (),
     ) -> list[int]:
@@ -76,7 +76,7 @@ class Vocabulary:
 
         Special tokens are special only where the template puts them: in a message they stay text.
         """
-        whole = [Turn(*turn) for turn in turns]
+        whole = [WrittenTurn(*turn) for turn in turns]
         has_tools = bool(tools) or any(turn.calls or turn.role == Role.TOOL for turn in whole)
         if has_tools and self._knows_tools:
             # A template may refuse what it does not expect, such as a result without its call.
@@ -243,7 +243,7 @@ def _as_schema(tool: OfferedTool) -> Json:
     return {"type": "function", "function": function}
 
 
-def _as_message(turn: Turn) -> Json:
+def _as_message(turn: WrittenTurn) -> Json:
     message: dict[str, Json] = {"role": str(turn.role), "content": turn.content}
     if turn.call_id:
         message["tool_call_id"] = _short_id(turn.call_id)

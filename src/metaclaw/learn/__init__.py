@@ -53,22 +53,20 @@ if TYPE_CHECKING:
     from metaclaw.learn.owner import OwnerActions, SkillFacts
     from metaclaw.learn.steps import RecordedSteps, StepBuilder, read_request
 
-__getattr__ = loaded_on_use(
-    __name__,
-    {
-        "rejected_proposals": "admission",
-        "Learning": "assembly",
-        "LearningStores": "assembly",
-        "owner_of": "assembly",
-        "always_match": "assessment",
-        "concerns": "assessment",
-        "conversation_of": "assessment",
-        "in_words": "assessment",
-        "is_corrected": "assessment",
-        "OwnerActions": "owner",
-        "SkillFacts": "owner",
-        "RecordedSteps": "steps",
-        "StepBuilder": "steps",
-        "read_request": "steps",
-    },
-)
+_LOADED_ON_USE = {
+    "rejected_proposals": "admission",
+    "Learning": "assembly",
+    "LearningStores": "assembly",
+    "owner_of": "assembly",
+    "always_match": "assessment",
+    "concerns": "assessment",
+    "conversation_of": "assessment",
+    "in_words": "assessment",
+    "is_corrected": "assessment",
+    "OwnerActions": "owner",
+    "SkillFacts": "owner",
+    "RecordedSteps": "steps",
+    "StepBuilder": "steps",
+    "read_request": "steps",
+}
+__getattr__ = loaded_on_use(__name__, _LOADED_ON_USE)

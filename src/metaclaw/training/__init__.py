@@ -4,9 +4,9 @@ serve.
 `loop` is the algorithm. Importing this package loads no SDK of a training service; the names in
 `_LOADED_ON_USE` bring most of the program along, so they are imported when they are first used."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from metaclaw.loading import loaded_on_use
 from metaclaw.training.advantages import ScoredGroup, group_advantages
 from metaclaw.training.backends.calls import ServiceCalls, gather_all, run_in_thread
 from metaclaw.training.backends.remote import RemoteBackend
@@ -63,9 +63,4 @@ if TYPE_CHECKING:
     from metaclaw.training.journal import newest_curve
 
 _LOADED_ON_USE = {"SlowLearning": "assembly", "newest_curve": "journal"}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _LOADED_ON_USE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"metaclaw.training.{_LOADED_ON_USE[name]}"), name)
+__getattr__ = loaded_on_use(__name__, _LOADED_ON_USE)
