@@ -133,40 +133,37 @@ def _compare(kind: str, folder: Path, device: str) -> Facts:
     import torch
 
     from benchmarks.random_models import VOCABULARY, write_member
-    from benchmarks.scoring import load_llama
+    from benchmarks.scoring import load_model
     from metaclaw.domain.training import Drawing, Loss
     from metaclaw.engine.attention import Span
-    from metaclaw.engine.checkpoint import finish, map_tensors, read_shape
-    from metaclaw.engine.shared_model import SharedModel
+    from metaclaw.engine.checkpoint import map_tensors, read_shape
+    from metaclaw.engine.served_model import ServedModel
     from metaclaw.engine.training.learner import Learner
-    from metaclaw.engine.training.lora import Adapter, Pair, write_adapter
+    from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
 
     write_member(kind, folder)
     chance = random.Random(1)
     tokens = [chance.randrange(3, VOCABULARY) for _ in range(60)]
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    plain = load_llama(folder)
-    expected = plain.run(plain.new_cache(1), [Span(0, 0, tokens)], range(60))
-    shared = SharedModel(read_shape(folder), map_tensors(folder), 3, device=device, dtype=dtype)
+    plain = load_model(folder)
+    expected = plain.run([Span(0, 0, tokens)], range(60))
+    shared = ServedModel(read_shape(folder), map_tensors(folder), 3, device=device, dtype=dtype)
     found: Facts = {"logits_std": round(float(expected.std()), 3)}
-    cache = shared.new_cache(3)
-    whole = shared.run(cache, [Span(0, 0, tokens)], range(60)).cpu()
+    whole = shared.run([Span(0, 0, tokens)], range(60)).cpu()
     found["prefill"] = _apart(whole, expected)
-    shared.run(cache, [Span(1, 0, tokens[:20])], [19])
+    shared.run([Span(1, 0, tokens[:20])], [19])
     single = [
-        shared.run(cache, [Span(1, place, [tokens[place]])], [0]).cpu().clone()
-        for place in range(20, 60)
+        shared.run([Span(1, place, [tokens[place]])], [0]).cpu().clone() for place in range(20, 60)
     ]
     found["single_tokens"] = _apart(torch.cat(single), expected[20:])
     # Three requests in one pass: two single tokens and a prompt between slots of other lengths.
-    shared.run(cache, [Span(2, 0, tokens[:50])], [49])
+    shared.run([Span(2, 0, tokens[:50])], [49])
     mixed = shared.run(
-        cache,
         [Span(1, 59, tokens[59:]), Span(2, 50, tokens[50:51]), Span(0, 0, tokens[:9])],
         [0, 1, 10],
     ).cpu()
     found["mixed"] = _apart(mixed, expected[[59, 50, 8]])
-    both = shared.run(cache, [Span(1, 59, tokens[59:]), Span(2, 51, tokens[51:52])], [0, 1]).cpu()
+    both = shared.run([Span(1, 59, tokens[59:]), Span(2, 51, tokens[51:52])], [0, 1]).cpu()
     found["two_rows"] = _apart(both, expected[[59, 51]])
 
     ours = {
@@ -202,9 +199,9 @@ def _compare(kind: str, folder: Path, device: str) -> Facts:
         torch.tensor(flat), torch.tensor([value for row in again for value in row])
     )
     write_adapter(folder / "adapter", adapter, "tiny")
-    version = finish(shared.with_adapter(folder / "adapter"))
+    version = shared.with_adapter(read_adapter(folder / "adapter"))
     sequence = [*prompts[0], *drawn[0][0].tokens_T]
-    logits = version.run(cache, [Span(0, 0, sequence[:-1])], range(len(sequence) - 1))
+    logits = version.run([Span(0, 0, sequence[:-1])], range(len(sequence) - 1))
     start = len(prompts[0]) - 1
     served = logits[start:].cpu().log_softmax(-1)
     chosen = torch.tensor(sequence[start + 1 :]).unsqueeze(1)
@@ -370,7 +367,7 @@ def _serve_in_process(options: argparse.Namespace, facts: Facts) -> None:
     from metaclaw.engine.batch import Batch, Job
     from metaclaw.engine.checkpoint import read_shape
     from metaclaw.engine.frames import SamplingOptions
-    from metaclaw.engine.shared_model import SharedModel
+    from metaclaw.engine.served_model import ServedModel
 
     dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
     size, found = options.worker, dict[str, Any]()
@@ -379,7 +376,7 @@ def _serve_in_process(options: argparse.Namespace, facts: Facts) -> None:
         write_folder(Path(folder) / "model", SIZES[size])
         shape = read_shape(Path(folder) / "model")
     took, model = _timed(
-        lambda: SharedModel(
+        lambda: ServedModel(
             shape,
             large_tensors(size, options.device, dtype),
             8,
@@ -394,7 +391,7 @@ def _serve_in_process(options: argparse.Namespace, facts: Facts) -> None:
     for name, count in (("alone", 1), ("eight", 8)):
         firsts, rates = [], []
         for turn in range(2):
-            batch = Batch(model, 8)
+            batch = Batch(model)
             jobs = [
                 Job(
                     [chance.randrange(3, shape.vocabulary) for _ in range(FIRST_TOKEN_PROMPT)],

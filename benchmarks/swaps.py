@@ -142,14 +142,12 @@ def judge(options: Options, adapters: Sequence[Weights], answers: Sequence[Answe
     """
     import torch
 
-    from benchmarks.scoring import load_llama, score
-    from metaclaw.engine.checkpoint import finish, map_tensors
-    from metaclaw.engine.versions import adapted
+    from benchmarks.scoring import load_model, score
+    from metaclaw.engine.training.lora import read_adapter
 
     torch.set_num_threads(1)
-    base = load_llama(options.folder)
-    tensors = map_tensors(options.folder)
-    truths = [finish(adapted(base, tensors, Path(weights.adapter))) for weights in adapters]
+    base = load_model(options.folder)
+    truths = [base.with_adapter(read_adapter(Path(weights.adapter))) for weights in adapters]
     scored: dict[tuple[int, tuple[int, ...]], list[list[float]]] = {}
     mixed, nearest = 0, float("inf")
     for answer in answers:

@@ -184,7 +184,7 @@ def make_adapter(folder: Path, place: Path, seed: int, effect: float) -> Weights
     """
     import torch
 
-    from metaclaw.engine.checkpoint import read_tensors
+    from benchmarks.scoring import read_tensors
     from metaclaw.engine.training.lora import fresh_adapter, projection_shapes, write_adapter
 
     tensors = read_tensors(folder, torch.float32)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.scoring import load_llama
+from benchmarks.scoring import load_model
 from metaclaw.engine import MODEL_ID, EmbeddedModel
 from metaclaw.engine.convert import ensure_model
-from metaclaw.engine.llama import Llama
+from metaclaw.engine.served_model import ServedModel
 from metaclaw.engine.vocabulary import Vocabulary
 from tests.engine.small import make_small_model
 
@@ -31,16 +31,16 @@ def folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def llama(folder: Path) -> Llama:
+def llama(folder: Path) -> ServedModel:
     torch.set_num_threads(1)
-    return load_llama(folder)
+    return load_model(folder)
 
 
 @pytest.fixture(scope="session")
-def small_llama(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Llama:
+def small_llama(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
     """For what does not depend on what the weights are: two thin layers and the same vocabulary."""
     torch.set_num_threads(1)
-    return load_llama(make_small_model(folder, tmp_path_factory.mktemp("small") / "model"))
+    return load_model(make_small_model(folder, tmp_path_factory.mktemp("small") / "model"))
 
 
 @pytest.fixture(scope="session")

@@ -2,19 +2,16 @@
 from the disk alone.
 """
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final
 
 import torch
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, RunProgress
-from metaclaw.engine.training import frames
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.process import Trainer
-
-Ask: TypeAlias = Callable[[frames.ToTrainer], frames.FromTrainer]
+from metaclaw.ports import RunPlan
 
 PROMPTS: Final = ((1, 5, 6, 7), (1, 8, 9), (1, 10, 11, 12, 13))
 ADAM: Final = Adam(learning_rate=2e-2)
@@ -27,9 +24,9 @@ def make_trainer(model: Path) -> Trainer:
     return Trainer(lambda rank, seed: Learner(model, rank=rank, seed=seed), "tiny", "tiny")
 
 
-def open_message(folder: Path, **other: int) -> frames.Open:
+def plan(folder: Path, **other: int) -> RunPlan:
     """The run that is cut."""
-    return frames.Open("cut", None, other.get("rank", 4), other.get("seed", 3), str(folder))
+    return RunPlan("cut", None, other.get("rank", 4), other.get("seed", 3), folder)
 
 
 def drawing(step: int) -> Drawing:
@@ -58,42 +55,45 @@ def piece_of(
 
 def drive(model: Path, root: Path, steps: int, pieces: int) -> None:
     """Go on from wherever the run is to its end, and keep what came of it in `root/end`."""
-    _drive(make_trainer(model).answer, root, steps, pieces)
+    _drive(make_trainer(model), root, steps, pieces)
+
+
+class _Noting(Trainer):
+    """A trainer that leaves a byte in a file for each call that is begun."""
+
+    asked: Path
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("open", "sample", "accumulate", "apply", "keep", "close"):
+            with self.asked.open("ab") as file:
+                file.write(b".")
+        return super().__getattribute__(name)
 
 
 def drive_noting(model: Path, root: Path, steps: int, pieces: int) -> None:
     """The same, with a byte in `root/asked` for each call that is begun."""
     trainer = make_trainer(model)
-
-    def ask(message: frames.ToTrainer) -> frames.FromTrainer:
-        with (root / "asked").open("ab") as file:
-            file.write(b".")
-        return trainer.answer(message)
-
-    _drive(ask, root, steps, pieces)
+    trainer.__class__ = _Noting
+    trainer.__dict__["asked"] = root / "asked"
+    _drive(trainer, root, steps, pieces)
 
 
-def _drive(ask: Ask, root: Path, steps: int, pieces: int) -> None:
-    opened = ask(open_message(root / "run"))
-    assert isinstance(opened, frames.Opened)
-    go_on(ask, opened.progress, steps, pieces)
-    ask(frames.Keep(str(root / "end")))
-    ask(frames.Close(discard=False))
+def _drive(trainer: Trainer, root: Path, steps: int, pieces: int) -> None:
+    progress, _ = trainer.open(plan(root / "run"))
+    go_on(trainer, progress, steps, pieces)
+    trainer.keep(root / "end")
+    trainer.close(discard=False)
 
 
-def go_on(ask: Ask, progress: RunProgress, steps: int, pieces: int) -> None:
+def go_on(trainer: Trainer, progress: RunProgress, steps: int, pieces: int) -> None:
     """The steps that are left. What is drawn depends on the weights and the seed alone, so it is
     drawn again and not remembered.
     """
     for step in range(progress.steps, steps):
-        sampled = ask(
-            frames.Sample([list(prompt) for prompt in PROMPTS], drawing(step), frames.Present())
-        )
-        assert isinstance(sampled, frames.Sampled)
         groups = [
             [(rollout.tokens_T, rollout.logprobs_T) for rollout in group]
-            for group in sampled.groups
+            for group in trainer.sample(PROMPTS, drawing(step), None)
         ]
         for number in range(progress.pieces if step == progress.steps else 0, pieces):
-            ask(frames.Accumulate(piece_of(groups, number), LOSS))
-        ask(frames.Apply(ADAM, 50.0))
+            trainer.accumulate(piece_of(groups, number), LOSS)
+        trainer.apply(ADAM, 50.0)

@@ -9,14 +9,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.scoring import score
+from benchmarks.scoring import score, with_cache
 from metaclaw.engine.attention import Cache
-from metaclaw.engine.batch import Batch, Job, Sampler, draw
+from metaclaw.engine.batch import Batch, Job
 from metaclaw.engine.checkpoint import Shape
+from metaclaw.engine.drawing import DrawnToken, Sampler, draw
 from metaclaw.engine.frames import SamplingOptions
-from metaclaw.engine.llama import CHUNK_TOKENS, Llama
+from metaclaw.engine.served_model import CHUNK_TOKENS, ServedModel
 from metaclaw.errors import EngineError
+from tests.support.cases import each
 
+_CHUNK = CHUNK_TOKENS["cpu"]
 _GREEDY = SamplingOptions(temperature=0.0)
 
 
@@ -39,8 +42,10 @@ def _drain(batch: Batch) -> list[Job]:
     raise AssertionError("the batch does not come to an end")
 
 
-def test_a_late_job_joins_the_running_ones_and_a_short_one_leaves_first(small_llama: Llama) -> None:
-    batch = Batch(small_llama, 4)
+def test_a_late_job_joins_the_running_ones_and_a_short_one_leaves_first(
+    small_llama: ServedModel,
+) -> None:
+    batch = Batch(with_cache(small_llama, 4))
     long, short = Job(_tokens(1, 10), 8, _GREEDY), Job(_tokens(2, 10), 2, _GREEDY)
     batch.add(long)
     batch.step()
@@ -49,28 +54,28 @@ def test_a_late_job_joins_the_running_ones_and_a_short_one_leaves_first(small_ll
     assert _drain(batch) == [short, long]
 
 
-def test_a_long_prompt_does_not_stop_the_running_answers(small_llama: Llama) -> None:
-    batch = Batch(small_llama, 2)
+def test_a_long_prompt_does_not_stop_the_running_answers(small_llama: ServedModel) -> None:
+    batch = Batch(with_cache(small_llama, 2))
     running = Job(_tokens(1, 5), 20, _GREEDY)
     batch.add(running)
     batch.step()
     assert not batch.is_reading
-    batch.add(Job(_tokens(2, 3 * CHUNK_TOKENS), 1, _GREEDY))
+    batch.add(Job(_tokens(2, 3 * _CHUNK), 1, _GREEDY))
     drawn = [[job for job, _ in batch.step()] for _ in range(3) if batch.is_reading]
     assert all(running in jobs for jobs in drawn)
     assert [len(jobs) for jobs in drawn] == [1, 1, 2]
 
 
-def test_more_jobs_than_slots_wait_and_are_served_in_order(small_llama: Llama) -> None:
-    batch = Batch(small_llama, 2)
+def test_more_jobs_than_slots_wait_and_are_served_in_order(small_llama: ServedModel) -> None:
+    batch = Batch(with_cache(small_llama, 2))
     jobs = [Job(_tokens(seed, 4), 2, _GREEDY) for seed in range(5)]
     for job in jobs:
         batch.add(job)
     assert _drain(batch) == jobs
 
 
-def test_a_removed_job_frees_its_slot_for_the_next_pass(small_llama: Llama) -> None:
-    batch = Batch(small_llama, 1)
+def test_a_removed_job_frees_its_slot_for_the_next_pass(small_llama: ServedModel) -> None:
+    batch = Batch(with_cache(small_llama, 1))
     running, waiting, gone = (Job(_tokens(seed, 4), 50, _GREEDY) for seed in range(3))
     for job in (running, gone, waiting):
         batch.add(job)
@@ -81,17 +86,17 @@ def test_a_removed_job_frees_its_slot_for_the_next_pass(small_llama: Llama) -> N
 
 
 def test_the_next_turn_of_a_conversation_reads_only_what_is_new_and_says_the_same(
-    small_llama: Llama,
+    small_llama: ServedModel,
 ) -> None:
     first = Job(_tokens(1, 60), 5, _GREEDY)
-    batch = Batch(small_llama, 3)
+    batch = Batch(with_cache(small_llama, 3))
     batch.add(first)
     _drain(batch)
     prompt = [*first.prompt, *first.sampled, *_tokens(2, 10)]
     warm, cold = Job(prompt, 5, _GREEDY), Job(prompt, 5, _GREEDY)
     batch.add(warm)
     _drain(batch)
-    fresh = Batch(small_llama, 1)
+    fresh = Batch(with_cache(small_llama, 1))
     fresh.add(cold)
     _drain(fresh)
     assert (warm.cached_tokens, cold.cached_tokens) == (64, 0)
@@ -99,20 +104,20 @@ def test_the_next_turn_of_a_conversation_reads_only_what_is_new_and_says_the_sam
     assert warm.logprobs == pytest.approx(cold.logprobs, abs=1e-4)
 
 
-def test_two_at_once_with_the_same_beginning_share_it(small_llama: Llama) -> None:
-    system = _tokens(1, CHUNK_TOKENS)
+def test_two_at_once_with_the_same_beginning_share_it(small_llama: ServedModel) -> None:
+    system = _tokens(1, _CHUNK)
     one, two = (Job([*system, *_tokens(seed, 9)], 4, _GREEDY) for seed in (2, 3))
-    batch = Batch(small_llama, 2)
+    batch = Batch(with_cache(small_llama, 2))
     for job in (one, two):
         batch.add(job)
     _drain(batch)
-    assert two.cached_tokens == CHUNK_TOKENS
+    assert two.cached_tokens == _CHUNK
     assert two.logprobs == pytest.approx(score(small_llama, two.prompt, two.sampled), abs=1e-4)
 
 
-def test_a_job_beyond_the_context_is_refused(small_llama: Llama) -> None:
+def test_a_job_beyond_the_context_is_refused(small_llama: ServedModel) -> None:
     with pytest.raises(ValueError, match="4096"):
-        Batch(small_llama, 1).add(Job([5] * 4094, 3, _GREEDY))
+        Batch(with_cache(small_llama, 1)).add(Job([5] * 4094, 3, _GREEDY))
 
 
 def _tiny_cache(slots: int) -> Cache:
@@ -250,3 +255,59 @@ def test_the_likeliest_alternatives_come_in_order() -> None:
     )
     assert [token for token, _ in drawn.top] == [1, 2]
     assert drawn.top[0][1] == drawn.logprob
+
+
+@each(
+    "options",
+    [
+        {"temperature": 0.0},
+        {},
+        {"temperature": 0.6},
+        {"temperature": 0.7, "top_p": 0.9},
+        {"top_k": 5},
+        {"top_k": 40, "top_p": 0.5},
+        {"top_p": 0.0},
+        {"frequency_penalty": 1.5, "presence_penalty": 0.5, "temperature": 0.0},
+        {"frequency_penalty": 1.5, "top_p": 0.8, "top_logprobs": 3},
+    ],
+)
+def test_a_batch_draws_what_each_row_would_draw_alone(options: dict[str, float]) -> None:
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.randn(24, 5, 700, generator=generator) * 4.0
+    chosen = [
+        [Sampler(SamplingOptions(seed=seed, **options)) for seed in range(5)]  # type: ignore[arg-type]
+        for _ in range(2)
+    ]
+    differing = 0
+    for logits in rows:
+        alone = [
+            draw(row.unsqueeze(0), [one])[0] for row, one in zip(logits, chosen[0], strict=True)
+        ]
+        together = draw(logits, chosen[1])
+        differing += sum(
+            not _is_same(one, other) for one, other in zip(alone, together, strict=True)
+        )
+    # A number on the border between two tokens may fall to either side.
+    assert differing <= 1
+
+
+def test_different_options_draw_in_one_batch() -> None:
+    generator = torch.Generator().manual_seed(5)
+    kinds = [{"temperature": 0.0}, {}, {"top_p": 0.9}, {"top_k": 3}, {"presence_penalty": 1.0}]
+    chosen = [
+        [Sampler(SamplingOptions(seed=seed, **kind)) for seed, kind in enumerate(kinds)]  # type: ignore[arg-type]
+        for _ in range(2)
+    ]
+    for _ in range(20):
+        logits = torch.randn(5, 300, generator=generator) * 3.0
+        for row, sampler, together in zip(logits, chosen[0], draw(logits, chosen[1]), strict=True):
+            assert _is_same(draw(row.unsqueeze(0), [sampler])[0], together)
+
+
+def _is_same(one: DrawnToken, other: DrawnToken) -> bool:
+    return (
+        one.token == other.token
+        and one.logprob == pytest.approx(other.logprob, abs=1e-4)
+        and [token for token, _ in one.top] == [token for token, _ in other.top]
+        and [value for _, value in one.top] == pytest.approx([v for _, v in other.top], abs=1e-4)
+    )

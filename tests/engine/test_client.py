@@ -27,7 +27,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.engine import MODEL_ID, EmbeddedModel
-from metaclaw.engine.llama import Llama
+from metaclaw.engine.served_model import ServedModel
 from metaclaw.errors import EngineError, WireError
 from metaclaw.ports import ModelProvider
 
@@ -71,7 +71,7 @@ async def _until_gone(pid: int) -> None:
 
 
 async def test_an_answer_comes_whole_with_the_tokens_it_was_made_of(
-    embedded: EmbeddedModel, llama: Llama
+    embedded: EmbeddedModel, llama: ServedModel
 ) -> None:
     deltas = await _answer(embedded, _ask("What is the capital of France?"))
     end = _end(deltas)

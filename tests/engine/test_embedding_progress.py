@@ -1,11 +1,12 @@
 """A library that comes in pieces is not taken for whole."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from metaclaw.engine.embedding import frames
-from metaclaw.engine.embedding.server import EmbeddingServer
+from metaclaw.engine.embedding.server import EmbeddingServer, VectorFile
 
 
 class Pipe:
@@ -29,8 +30,9 @@ class Pipe:
 
 
 class Server(EmbeddingServer):
-    def _search(self, query: frames.NearestQuery) -> frames.Near:
-        raise NotImplementedError
+    def __init__(self, pipe: Any) -> None:
+        super().__init__(pipe, VectorFile(Path("nowhere")), None)
+        self._waiting.clear()  # the ordinary requests
 
     def _index(self, put: frames.Put) -> None:
         """Nothing is indexed here."""
@@ -43,5 +45,5 @@ def test_no_progress_is_told_before_the_whole_library_has_come() -> None:
     first, second = (frames.Put(name, "", "skill", [name]) for name in ("first", "second"))
     pipe: Any = Pipe(first, None, second, frames.Whole(), None, None)
     with pytest.raises(EOFError):
-        Server(pipe, None).serve()  # type: ignore[arg-type]
+        Server(pipe).serve()
     assert [(left, message.texts) for left, message in pipe.sent] == [(2, 1), (1, 0)]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.scoring import load_llama
+from benchmarks.scoring import load_model, with_cache
 from metaclaw.engine.attention import Span
-from metaclaw.engine.checkpoint import finish, map_tensors, read_shape
-from metaclaw.engine.versions import adapted
+from metaclaw.engine.checkpoint import read_shape
+from metaclaw.engine.training.lora import read_adapter
 from metaclaw.errors import EngineError
 from tests.engine.small import merge, write_adapter
 
@@ -65,12 +65,11 @@ def test_the_numbers_are_those_of_transformers_however_the_text_is_cut(
     kind: str, tmp_path: Path
 ) -> None:
     _write(kind, tmp_path)
-    model, expected = load_llama(tmp_path), _expected(kind, tmp_path)
-    cache = model.new_cache(1, 40)
-    whole = model.run(cache, [Span(0, 0, _TOKENS)], range(30))
+    model, expected = load_model(tmp_path), _expected(kind, tmp_path)
+    whole = model.run([Span(0, 0, _TOKENS)], range(30))
     assert torch.allclose(whole, expected, atol=1e-4)
     # Alone, a token is read by another product than in company.
-    last = model.run(cache, [Span(0, 29, _TOKENS[29:])], [0])
+    last = model.run([Span(0, 29, _TOKENS[29:])], [0])
     assert torch.allclose(last, expected[29:], atol=1e-4)
 
 
@@ -93,8 +92,8 @@ def test_scaled_rotary_positions_give_the_numbers_of_transformers(
     rope: dict[str, object], tmp_path: Path
 ) -> None:
     _write("Llama", tmp_path, rope_parameters=rope, initializer_range=0.3)
-    model, expected = load_llama(tmp_path), _expected("Llama", tmp_path)
-    found = model.run(model.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30))
+    model, expected = load_model(tmp_path), _expected("Llama", tmp_path)
+    found = with_cache(model, 1, 40).run([Span(0, 0, _TOKENS)], range(30))
     assert torch.allclose(found, expected, atol=1e-4)
     plain = {"rope_type": "default", "rope_theta": 10_000.0}
     _write("Llama", tmp_path / "plain", rope_parameters=plain, initializer_range=0.3)
@@ -107,21 +106,21 @@ def test_an_adapter_works_beside_and_within_the_weights_of_any_of_them(
 ) -> None:
     _write(kind, tmp_path / "model")
     weights = write_adapter(tmp_path / "model", tmp_path / "adapter", seed=1, size=0.5)
-    base = load_llama(tmp_path / "model")
-    model = finish(adapted(base, map_tensors(tmp_path / "model"), Path(weights.adapter)))
+    base = load_model(tmp_path / "model")
+    model = base.with_adapter(read_adapter(Path(weights.adapter)))
     expected = _expected(kind, merge(tmp_path / "model", weights, tmp_path / "merged"))
-    found = model.run(model.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30))
+    found = with_cache(model, 1, 40).run([Span(0, 0, _TOKENS)], range(30))
     assert torch.allclose(found, expected, atol=1e-4)
     assert not torch.allclose(
-        base.run(base.new_cache(1, 40), [Span(0, 0, _TOKENS)], range(30)), expected, atol=0.1
+        with_cache(base, 1, 40).run([Span(0, 0, _TOKENS)], range(30)), expected, atol=0.1
     )
 
 
 def test_where_attention_forgets_no_text_is_longer_than_it_can_look_back(tmp_path: Path) -> None:
     _write("Mistral", tmp_path / "mistral", sliding_window=24)
-    assert load_llama(tmp_path / "mistral").context == 24
+    assert load_model(tmp_path / "mistral").context == 24
     _write("Qwen2", tmp_path / "qwen", sliding_window=24, use_sliding_window=False)
-    assert load_llama(tmp_path / "qwen").context == 128
+    assert load_model(tmp_path / "qwen").context == 128
 
 
 def test_a_model_of_another_family_is_refused_by_name(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.scoring import load_llama, score
+from benchmarks.scoring import load_model, read_tensors, score, with_cache
 from metaclaw.engine.attention import Span
 from metaclaw.engine.batch import Batch, Job
-from metaclaw.engine.checkpoint import read_shape, read_tensors
+from metaclaw.engine.checkpoint import read_shape
 from metaclaw.engine.frames import SamplingOptions
-from metaclaw.engine.llama import Llama
+from metaclaw.engine.served_model import ServedModel
 from metaclaw.engine.stack import can_pack, pack
 from metaclaw.errors import EngineError
 
@@ -36,55 +36,53 @@ def _run_all(batch: Batch, jobs: list[Job]) -> None:
                 batch.remove(job)
 
 
-def test_logits_equal_those_of_transformers(folder: Path, llama: Llama) -> None:
+def test_logits_equal_those_of_transformers(folder: Path, llama: ServedModel) -> None:
     transformers = pytest.importorskip("transformers")
     transformers.utils.logging.disable_progress_bar()
     reference = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokens = _tokens(1, 70)
     with torch.inference_mode():
         expected = reference(torch.tensor([tokens])).logits[0]
-    found = llama.run(llama.new_cache(1, 70), [Span(0, 0, tokens)], range(70))
+    found = with_cache(llama, 1, 70).run([Span(0, 0, tokens)], range(70))
     assert torch.allclose(found, expected, atol=2e-3)
     assert torch.equal(found.argmax(-1), expected.argmax(-1))
 
 
-def test_a_text_gives_the_same_logits_however_it_is_cut(small_llama: Llama) -> None:
+def test_a_text_gives_the_same_logits_however_it_is_cut(small_llama: ServedModel) -> None:
     tokens = _tokens(2, 40)
-    cache = small_llama.new_cache(3, 64)
-    whole = small_llama.run(cache, [Span(0, 0, tokens)], range(40)).log_softmax(-1)
-    small_llama.run(cache, [Span(1, 0, tokens[:17])], [0])
-    rest = small_llama.run(cache, [Span(1, 17, tokens[17:])], range(23)).log_softmax(-1)
+    model = with_cache(small_llama, 3, 64)
+    whole = model.run([Span(0, 0, tokens)], range(40)).log_softmax(-1)
+    model.run([Span(1, 0, tokens[:17])], [0])
+    rest = model.run([Span(1, 17, tokens[17:])], range(23)).log_softmax(-1)
     assert torch.allclose(rest, whole[17:], atol=1e-3)
     # Alone a token at a time, and beside a long prompt of somebody else.
-    small_llama.run(cache, [Span(2, 0, tokens[:39])], [0])
-    last = small_llama.run(
-        cache, [Span(2, 39, tokens[39:]), Span(0, 0, _tokens(3, 30))], [0]
-    ).log_softmax(-1)
+    model.run([Span(2, 0, tokens[:39])], [0])
+    last = model.run([Span(2, 39, tokens[39:]), Span(0, 0, _tokens(3, 30))], [0]).log_softmax(-1)
     assert torch.allclose(last, whole[39:], atol=1e-3)
 
 
 def test_sampled_logprobs_equal_teacher_forced_ones_in_a_batch_of_strangers(
-    small_llama: Llama,
+    small_llama: ServedModel,
 ) -> None:
     jobs = [
         Job(_tokens(seed, length), 12, SamplingOptions(seed=seed))
         for seed, length in enumerate((5, 90, 33, 1, 140, 64))
     ]
-    _run_all(Batch(small_llama, 4), jobs)
+    _run_all(Batch(with_cache(small_llama, 4)), jobs)
     for job in jobs:
         assert job.logprobs == pytest.approx(
             score(small_llama, job.prompt, job.sampled), abs=_TOLERANCE
         )
 
 
-def test_a_seed_gives_the_same_tokens_alone_and_in_company(small_llama: Llama) -> None:
+def test_a_seed_gives_the_same_tokens_alone_and_in_company(small_llama: ServedModel) -> None:
     alone, crowded = (
         Job(_tokens(7, 50), 16, SamplingOptions(temperature=0.9, top_p=0.95, seed=3))
         for _ in range(2)
     )
-    _run_all(Batch(small_llama, 1), [alone])
+    _run_all(Batch(with_cache(small_llama, 1)), [alone])
     _run_all(
-        Batch(small_llama, 4),
+        Batch(with_cache(small_llama, 4)),
         [
             Job(_tokens(8, 20), 9, SamplingOptions()),
             crowded,
@@ -95,7 +93,7 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_company(small_llama: Llama) -
     assert crowded.logprobs == pytest.approx(alone.logprobs, abs=_TOLERANCE)
 
 
-def test_scoring_begins_anywhere(small_llama: Llama) -> None:
+def test_scoring_begins_anywhere(small_llama: ServedModel) -> None:
     tokens = _tokens(4, 100)
     whole = score(small_llama, tokens[:1], tokens[1:])
     assert score(small_llama, tokens[:80], tokens[80:]) == pytest.approx(whole[79:], abs=_TOLERANCE)
@@ -138,8 +136,8 @@ def test_another_llama_folder_loads_with_its_own_head_and_in_half_precision(tmp_
     with torch.inference_mode():
         expected = reference(torch.tensor([tokens])).logits[0]
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.05)):
-        model = load_llama(tmp_path, dtype)
-        found = model.run(model.new_cache(1, 32), [Span(0, 0, tokens)], range(20))
+        model = load_model(tmp_path, dtype)
+        found = with_cache(model, 1, 32).run([Span(0, 0, tokens)], range(20))
         assert torch.allclose(found, expected, atol=tolerance)
 
 
@@ -164,4 +162,4 @@ def test_missing_and_broken_weights_are_named(folder: Path, tmp_path: Path) -> N
     with pytest.raises(EngineError, match=r"model\.safetensors"):
         read_tensors(tmp_path, torch.float32)
     with pytest.raises(EngineError, match="embed_tokens"):
-        Llama(read_shape(folder), {})
+        ServedModel(read_shape(folder), {}, 1)

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.scoring import score
+from benchmarks.scoring import fuse_tensors, read_tensors, score, with_cache
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.attention import Span
-from metaclaw.engine.checkpoint import Shape, read_shape, read_tensors
-from metaclaw.engine.llama import Llama
-from metaclaw.engine.stack import Attend, Stack, fuse_tensors
+from metaclaw.engine.checkpoint import Shape, read_shape
+from metaclaw.engine.served_model import ServedModel
+from metaclaw.engine.stack import Adapt, Attend, Stack
 from metaclaw.engine.training.rollout import Rollouts
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import EngineError, TrainingError
@@ -82,7 +82,7 @@ def _draw_from(stack: Stack, is_static: bool) -> Rollouts:
 
 
 def _assert_teacher_agrees(
-    model: Llama, prompts: Sequence[Sequence[int]], drawn: list[list[Rollout]]
+    model: ServedModel, prompts: Sequence[Sequence[int]], drawn: list[list[Rollout]]
 ) -> None:
     for prompt, group in zip(prompts, drawn, strict=True):
         for rollout in group:
@@ -97,7 +97,7 @@ def test_logprobs_are_the_teacher_forced_ones_at_temperature_1(
 ) -> None:
     drawn = _make(shape, tensors, is_static).sample(_PROMPTS, Drawing(3, 9, temperature, seed=5))
     assert [len(group) for group in drawn] == [3] * len(_PROMPTS)
-    _assert_teacher_agrees(Llama(shape, tensors), _PROMPTS, drawn)
+    _assert_teacher_agrees(ServedModel(shape, tensors, 1), _PROMPTS, drawn)
 
 
 def test_logprobs_stay_exact_while_many_rollouts_leave_at_different_times(
@@ -108,7 +108,7 @@ def test_logprobs_stay_exact_while_many_rollouts_leave_at_different_times(
     lengths = {len(rollout.tokens_T) for group in drawn for rollout in group}
     assert len(lengths) > 10
     assert max(lengths) > 20
-    _assert_teacher_agrees(Llama(hasty, tensors), _PROMPTS, drawn)
+    _assert_teacher_agrees(ServedModel(hasty, tensors, 1), _PROMPTS, drawn)
 
 
 def test_a_long_prompt_is_read_in_chunks_and_says_the_same(
@@ -117,7 +117,7 @@ def test_a_long_prompt_is_read_in_chunks_and_says_the_same(
     long = _tokens(8, 600)
     prompts = [long, [*long[:400], *_tokens(9, 300)], [7]]
     _assert_teacher_agrees(
-        Llama(shape, tensors),
+        ServedModel(shape, tensors, 1),
         prompts,
         _make(shape, tensors, is_static).sample(prompts, Drawing(2, 80)),
     )
@@ -131,12 +131,20 @@ def test_short_prompts_that_begin_alike_are_read_together_and_say_the_same(
         [*begins[: 60 - number % 3], *_tokens(100 + number, 5 + number % 4)] for number in range(40)
     ]
     rollouts = _make(shape, tensors, is_static=False)
-    _assert_teacher_agrees(Llama(shape, tensors), prompts, rollouts.sample(prompts, Drawing(2, 8)))
+    _assert_teacher_agrees(
+        ServedModel(shape, tensors, 1), prompts, rollouts.sample(prompts, Drawing(2, 8))
+    )
     passes: list[int] = []
 
-    def run(stack: Stack, rows: Tensor, rotations: Tensor, attend: Attend) -> Tensor:
+    def run(
+        stack: Stack,
+        rows: Tensor,
+        rotations: Tensor,
+        attend: Attend,
+        adapt: Adapt | None = None,
+    ) -> Tensor:
         passes.append(len(rows))
-        return plain(stack, rows, rotations, attend)
+        return plain(stack, rows, rotations, attend, adapt)
 
     plain = Stack.run
     monkeypatch.setattr(Stack, "run", run)
@@ -195,13 +203,12 @@ def test_a_rollouts_numbers_come_from_the_seed_its_prompts_index_and_its_own(
 def test_greedy_takes_the_likeliest_token_every_time(
     shape: Shape, tensors: dict[str, Tensor], is_static: bool
 ) -> None:
-    model = Llama(shape, tensors)
+    model = ServedModel(shape, tensors, 1)
     drawn = _make(shape, tensors, is_static).sample(_PROMPTS, Drawing(2, 8, 0.0))
     for prompt, (one, other) in zip(_PROMPTS, drawn, strict=True):
         assert one == other
         tokens = [*prompt, *one.tokens_T[:-1]]
-        logits = model.run(
-            model.new_cache(1, len(tokens)),
+        logits = with_cache(model, 1, len(tokens)).run(
             [Span(0, 0, tokens)],
             range(len(prompt) - 1, len(tokens)),
         )
@@ -241,7 +248,7 @@ def test_a_group_larger_than_any_wave_is_drawn_in_several(
     assert [len(group) for group in large] == [1100, 1100]
     small = rollouts.sample(prompts, Drawing(3, 3, seed=8))
     assert [_ids([group[:3]]) for group in large] == [_ids([group]) for group in small]
-    _assert_teacher_agrees(Llama(shape, tensors), prompts, [group[-2:] for group in large])
+    _assert_teacher_agrees(ServedModel(shape, tensors, 1), prompts, [group[-2:] for group in large])
 
 
 def test_many_prompts_come_back_in_their_order(
@@ -249,7 +256,7 @@ def test_many_prompts_come_back_in_their_order(
 ) -> None:
     prompts = [_tokens(seed, 1 + seed * 7 % 40) for seed in range(270)]
     drawn = _make(shape, tensors, is_static).sample(prompts, Drawing(1, 2, seed=3))
-    _assert_teacher_agrees(Llama(shape, tensors), prompts[::5], drawn[::5])
+    _assert_teacher_agrees(ServedModel(shape, tensors, 1), prompts[::5], drawn[::5])
 
 
 def test_no_prompts_give_no_rollouts(
@@ -337,7 +344,7 @@ def test_half_precision_keeps_logprobs_close(
     drawn = _make(shape, tensors, is_static, torch.bfloat16).sample(
         _PROMPTS, Drawing(4, 12, seed=3)
     )
-    model = Llama(shape, tensors)
+    model = ServedModel(shape, tensors, 1)
     distances = [
         abs(one - other)
         for prompt, group in zip(_PROMPTS, drawn, strict=True)
@@ -351,7 +358,7 @@ def test_half_precision_keeps_logprobs_close(
 
 @pytest.mark.nightly
 def test_the_real_model_says_what_it_would_say_to_a_teacher(
-    folder: Path, llama: Llama, vocabulary: Vocabulary
+    folder: Path, llama: ServedModel, vocabulary: Vocabulary
 ) -> None:
     prompts = [
         vocabulary.encode(text) for text in ("The capital of France is", "The capital of Norway is")

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.scoring import load_llama, score
+from benchmarks.scoring import load_model, score
 from metaclaw.domain.policy import Weights
 from metaclaw.engine import frames
-from metaclaw.engine.llama import Llama
 from metaclaw.engine.serve import Engine, Line
+from metaclaw.engine.served_model import ServedModel
 from tests.engine.small import make_small_model, merge, write_adapter
 
 
@@ -77,20 +77,20 @@ def adapters(small: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Weig
 @pytest.fixture(scope="module")
 def truths(
     small: Path, adapters: list[Weights], tmp_path_factory: pytest.TempPathFactory
-) -> list[Llama]:
+) -> list[ServedModel]:
     root = tmp_path_factory.mktemp("merged")
     return [
-        load_llama(merge(small, weights, root / str(at))) for at, weights in enumerate(adapters)
+        load_model(merge(small, weights, root / str(at))) for at, weights in enumerate(adapters)
     ]
 
 
-def _is_by(answer: frames.Finished, truth: Llama) -> bool:
+def _is_by(answer: frames.Finished, truth: ServedModel) -> bool:
     scored = score(truth, tuple(answer.prompt_ids), tuple(answer.sampled_ids))
     return list(answer.logprobs) == pytest.approx(scored, abs=1e-3)
 
 
 def test_a_number_that_was_let_go_takes_other_weights_while_the_old_ones_still_answer(
-    small: Path, adapters: list[Weights], truths: list[Llama]
+    small: Path, adapters: list[Weights], truths: list[ServedModel]
 ) -> None:
     one, other = (weights.adapter for weights in adapters)
     said = _play(
@@ -109,7 +109,7 @@ def test_a_number_that_was_let_go_takes_other_weights_while_the_old_ones_still_a
 
 
 def test_a_number_that_is_wanted_back_keeps_its_weights_and_its_answers(
-    small: Path, adapters: list[Weights], truths: list[Llama]
+    small: Path, adapters: list[Weights], truths: list[ServedModel]
 ) -> None:
     one = adapters[0].adapter
     said = _play(

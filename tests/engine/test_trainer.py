@@ -18,7 +18,8 @@ import pytest
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, RunProgress
-from metaclaw.engine.child_process import TrainerProcess
+from metaclaw.engine.child_process import start_trainer
+from metaclaw.engine.frames import TrainerOptions
 from metaclaw.engine.trainer import EmbeddedTrainer, TrainingPause
 from metaclaw.engine.training.lora import read_adapter
 from metaclaw.errors import TrainingError
@@ -453,11 +454,15 @@ async def test_the_real_model_is_taught_stopped_killed_and_taught_on(
 
 
 async def test_a_process_that_has_ended_can_still_be_stopped_and_continued() -> None:
-    child = TrainerProcess(["--nice", "0"], 1)
+    options = TrainerOptions(
+        folder="nowhere", convert=False, threads=1, device="cpu", dtype="auto", nice=0
+    )
+    child = await start_trainer(options)
     with anyio.fail_after(_PATIENCE_S):
-        assert await child.ask() is None, "it ends, since arguments are missing"
+        while await child.next_message() is not None:
+            pass  # it ends, since there is no such folder
         child.stop()
         child.go()
-        assert await child.reap() == 2
+        assert await child.close() == 0
     child.stop()
     child.go()

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from metaclaw.engine.checkpoint import read_tensors
+from benchmarks.scoring import read_tensors
 from metaclaw.engine.training.lora import (
     Adapter,
     Pair,
@@ -122,7 +122,7 @@ def _lose(part: str) -> Spoil:
         (_set_tensor(_FIRST, lambda tensor: tensor.clone().fill_(float("nan"))), "not finite"),
         (_set_tensor(_FIRST, lambda tensor: tensor / 0.0), "not finite"),
         (_set_tensor(_FIRST, lambda tensor: tensor[:2].clone()), "rank 3"),
-        (_set_tensor(_FIRST, lambda tensor: tensor[:, :5].clone()), "does not fit"),
+        (_set_tensor(_FIRST, lambda tensor: tensor[:, :5].clone()), "fits no weight"),
         (_set_tensor(_FIRST, lambda tensor: tensor.flatten()), "rank 3"),
         (_lose("layers.0.self_attn.q_proj.lora_A"), "lacks tensors"),
         (_lose("layers.1.mlp.up_proj"), "lacks 1 modules"),

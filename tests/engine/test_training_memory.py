@@ -12,7 +12,7 @@ from torch import Tensor
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss
 from metaclaw.engine.trainer import EmbeddedTrainer
-from metaclaw.engine.training import frames
+from metaclaw.engine.training.calls import Call, FromTrainer
 from metaclaw.engine.training.learner import Learner, is_out_of_memory
 from metaclaw.engine.training.packing import Pairs
 from metaclaw.engine.training.process import Trainer
@@ -133,12 +133,11 @@ def test_a_process_without_memory_for_the_model_answers_instead_of_dying(tmp_pat
     def make(rank: int, seed: int) -> Learner:
         raise torch.OutOfMemoryError(_SAID)
 
-    answer = Trainer(make, "model", "base").answer_safely(
-        frames.Open("run", None, 4, 3, str(tmp_path / "run"))
+    answer = Trainer(make, "model", "base").answer(
+        Call("open", (RunPlan("run", None, 4, 3, tmp_path / "run"),))
     )
-    assert isinstance(answer, frames.RequestFailed)
-    assert answer.needs_memory
-    assert "too little memory" in answer.message
+    assert isinstance(answer, TrainerMemoryError)
+    assert "too little memory" in str(answer)
 
 
 @pytest.mark.anyio
@@ -158,10 +157,10 @@ async def test_the_program_ends_a_process_without_memory_and_goes_on_from_its_la
             child = trainer._child
             assert child is not None
 
-            async def full(frame: bytes = b"") -> frames.FromTrainer:
-                return frames.RequestFailed(_SAID, needs_memory=True)
+            async def full() -> FromTrainer:
+                return TrainerMemoryError(_SAID)
 
-            child.ask = full  # type: ignore[method-assign]
+            child.next_message = full  # type: ignore[method-assign]
             with pytest.raises(TrainerMemoryError, match="out of memory"):
                 await trainer.accumulate(data, Loss())
             assert trainer.pid is None

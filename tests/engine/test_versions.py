@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from benchmarks.scoring import load_llama, score
+from benchmarks.scoring import load_model, score
 from metaclaw.domain.chat import (
     ChatRequest,
     Delta,
@@ -30,9 +30,8 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.policy import Weights
 from metaclaw.engine import EmbeddedModel
-from metaclaw.engine.checkpoint import finish, map_tensors
-from metaclaw.engine.llama import Llama
-from metaclaw.engine.versions import adapted
+from metaclaw.engine.served_model import ServedModel
+from metaclaw.engine.training.lora import read_adapter
 from metaclaw.errors import EngineError, TrainingError
 from metaclaw.ports import ModelProvider, PolicyHost
 from tests.engine.small import Change, make_small_model, merge, write_adapter
@@ -58,13 +57,13 @@ def adapters(small: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int,
 @pytest.fixture(scope="module")
 def truths(
     small: Path, adapters: dict[int, Weights], tmp_path_factory: pytest.TempPathFactory
-) -> dict[int, Llama]:
+) -> dict[int, ServedModel]:
     """Each version as a model of its own, with weights merged by other code."""
     root = tmp_path_factory.mktemp("merged")
     folders = {0: small} | {
         version: merge(small, weights, root / str(version)) for version, weights in adapters.items()
     }
-    return {version: load_llama(folder) for version, folder in folders.items()}
+    return {version: load_model(folder) for version, folder in folders.items()}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +111,7 @@ async def _answer(
     return deltas[-1].tokens
 
 
-def _is_by(tokens: SampledTokens, truth: Llama) -> bool:
+def _is_by(tokens: SampledTokens, truth: ServedModel) -> bool:
     """Whether these weights, and not others that are near, give the answer's log-probabilities."""
     scored = score(truth, tokens.prompt_ids, tokens.sampled_ids)
     return tokens.logprobs == pytest.approx(scored, abs=1e-3)
@@ -125,7 +124,7 @@ async def _first_text(answer: AsyncIterator[Delta]) -> None:
 
 
 async def test_every_version_answers_with_its_own_weights(
-    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, Llama]
+    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, ServedModel]
 ) -> None:
     host: PolicyHost = model
     for version, weights in adapters.items():
@@ -138,7 +137,7 @@ async def test_every_version_answers_with_its_own_weights(
 
 
 async def test_versions_that_answer_at_once_do_not_mix(
-    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, Llama]
+    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, ServedModel]
 ) -> None:
     for version, weights in adapters.items():
         await model.load(version, weights)
@@ -220,7 +219,7 @@ async def test_unusable_adapters_are_refused_and_nothing_changes(
     small: Path,
     tmp_path: Path,
     adapters: dict[int, Weights],
-    truths: dict[int, Llama],
+    truths: dict[int, ServedModel],
 ) -> None:
     await model.load(1, adapters[1])
     pid = model.pid
@@ -268,7 +267,7 @@ async def test_a_version_is_never_loaded_over_another(
 
 
 async def test_a_crashed_engine_has_all_versions_again_before_it_answers(
-    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, Llama]
+    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, ServedModel]
 ) -> None:
     for version, weights in adapters.items():
         await model.load(version, weights)
@@ -288,7 +287,7 @@ async def test_a_version_whose_files_went_missing_does_not_keep_a_crashed_engine
     model: EmbeddedModel,
     small: Path,
     adapters: dict[int, Weights],
-    truths: dict[int, Llama],
+    truths: dict[int, ServedModel],
     tmp_path: Path,
 ) -> None:
     gone = write_adapter(small, tmp_path / "gone", seed=3, size=0.7)
@@ -306,7 +305,7 @@ async def test_a_version_whose_files_went_missing_does_not_keep_a_crashed_engine
 
 
 async def test_a_version_leaves_when_its_last_answer_is_finished(
-    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, Llama]
+    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, ServedModel]
 ) -> None:
     await model.load(1, adapters[1])
     ends: list[SampledTokens | None] = []
@@ -331,7 +330,7 @@ async def test_a_version_leaves_when_its_last_answer_is_finished(
 
 
 async def test_a_version_on_its_way_out_stays_if_it_is_wanted_again(
-    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, Llama]
+    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, ServedModel]
 ) -> None:
     await model.load(1, adapters[1])
     answer = model.generate(_ask("Tell me all.", max_tokens=2000), 1)
@@ -365,7 +364,7 @@ async def test_unloading_what_is_not_there_is_no_error(
 
 
 async def test_a_load_that_nobody_waits_for_any_more_leaves_nothing_behind(
-    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, Llama]
+    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, ServedModel]
 ) -> None:
     await _answer(model, 0)
     for _ in range(3):
@@ -391,7 +390,7 @@ async def test_whoever_stops_asking_is_heard_at_whatever_moment(model: EmbeddedM
 
 
 async def test_loads_and_unloads_in_any_order_end_with_what_was_asked_last(
-    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, Llama]
+    model: EmbeddedModel, adapters: dict[int, Weights], truths: dict[int, ServedModel]
 ) -> None:
     with anyio.fail_after(_PATIENCE_S):
         for _ in range(10):
@@ -492,10 +491,10 @@ def test_an_adapter_of_some_projections_changes_only_those(small: Path, tmp_path
             del tensors[name]
 
     weights = write_adapter(small, tmp_path / "adapter", seed=1, size=0.7, change=only_queries)
-    base = load_llama(small)
+    base = load_model(small)
     tokens = list(range(100, 140))
-    model = finish(adapted(base, map_tensors(small), Path(weights.adapter)))
-    truth = score(load_llama(merge(small, weights, tmp_path / "merged")), tokens[:1], tokens[1:])
+    model = base.with_adapter(read_adapter(Path(weights.adapter)))
+    truth = score(load_model(merge(small, weights, tmp_path / "merged")), tokens[:1], tokens[1:])
     assert score(model, tokens[:1], tokens[1:]) == pytest.approx(truth, abs=1e-4)
     of_model, of_base = (one._stack.held["embedding"] for one in (model, base))
     assert of_model.data_ptr() == of_base.data_ptr()

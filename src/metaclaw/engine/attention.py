@@ -3,7 +3,7 @@ share one masked call, and each longer span has its own call."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from metaclaw.engine.checkpoint import Shape
+from metaclaw.engine.stack import Adapt, Stack
 from metaclaw.errors import EngineError
 
 _WORTH_COPYING = 16
@@ -95,12 +96,16 @@ class Cache:
         elif not source.is_busy and (shared == len(source.tokens) or len(free) == 1):
             target = source
         elif source is not target:
-            begin, end = source.index * self.positions, target.index * self.positions
-            for layer in self.rows:
-                layer[end : end + shared] = layer[begin : begin + shared]
+            self.copy(source.index, target.index, shared)
         target.tokens, target.owner = list(prompt[:shared]), owner
         target.is_busy = True
         return target
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        """Copy the first keys and values of a slot to another."""
+        begin, end = source * self.positions, target * self.positions
+        for layer in self.rows if count else ():
+            layer[end : end + count] = layer[begin : begin + count]
 
     def release(self, slot: Slot) -> None:
         """Free the slot; its contents stay until another request uses it."""
@@ -148,52 +153,33 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class _Neighbours:
-    """Single tokens of adjacent slots; each attends to its own slot up to itself."""
+class AttentionWindow:
+    """Rows that attend in one call: single tokens of adjacent slots, each to its own slot up to
+    itself, or several tokens of one slot, each to everything up to itself.
+    """
 
     rows: slice
     keys: Sequence[Tensor]
     values: Sequence[Tensor]
     mask: Tensor | None
+    is_single: bool
 
     def attend(self, queries: Tensor, layer: int) -> Tensor:
+        """The output of these rows, given the queries of all rows."""
         keys = self.keys[layer]
         slots, kv_heads, _, width = keys.shape
+        own = queries[self.rows]
         # Query heads that share a key head become rows of that head, so that no key is read twice
         # or copied.
-        grouped = queries[self.rows].reshape(slots, kv_heads, -1, width)
-        out = functional.scaled_dot_product_attention(
-            grouped, keys, self.values[layer], attn_mask=self.mask
-        )
-        return out.reshape(slots, -1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Several tokens of one slot; each attends to everything up to itself."""
-
-    rows: slice
-    keys: Sequence[Tensor]
-    values: Sequence[Tensor]
-    mask: Tensor
-
-    def attend(self, queries: Tensor, layer: int) -> Tensor:
-        keys = self.keys[layer]
         heads = (
-            queries[self.rows]
-            .reshape(1, self.rows.stop - self.rows.start, -1, keys.shape[3])
-            .transpose(1, 2)
+            own.reshape(slots, kv_heads, -1, width)
+            if self.is_single
+            else own.reshape(1, len(own), -1, width).transpose(1, 2)
         )
         out = functional.scaled_dot_product_attention(
-            heads, keys, self.values[layer], attn_mask=self.mask, enable_gqa=True
+            heads, keys, self.values[layer], attn_mask=self.mask, enable_gqa=not self.is_single
         )
-        return out.squeeze(0).transpose(0, 1).flatten(1)
-
-
-AttentionWindow: TypeAlias = _Neighbours | _Stretch
-"""Rows that attend in one call. `attend` takes the queries of all rows and returns the output of
-these rows.
-"""
+        return out.reshape(slots, -1) if self.is_single else out[0].transpose(0, 1).flatten(1)
 
 
 def plan_windows(cache: Cache, spans: Sequence[Span]) -> list[AttentionWindow]:
@@ -205,14 +191,13 @@ def plan_windows(cache: Cache, spans: Sequence[Span]) -> list[AttentionWindow]:
         rows = slice(row, row + count)
         slots = slice(group[0].slot, group[-1].slot + 1)
         keys, values = cache.view(slots, max(span.end for span in group))
-        if count == len(group):
-            windows.append(
-                _Neighbours(
-                    rows, keys, values, padding_mask([span.end for span in group], cache.dtype)
-                )
-            )
-        else:
-            windows.append(_Stretch(rows, keys, values, _causal_mask(group[0], cache.dtype)))
+        is_single = count == len(group)
+        mask = (
+            padding_mask([span.end for span in group], cache.dtype)
+            if is_single
+            else _causal_mask(group[0], cache.dtype)
+        )
+        windows.append(AttentionWindow(rows, keys, values, mask, is_single))
         row += count
     return windows
 
@@ -235,6 +220,28 @@ def _may_join(group: list[Span], span: Span) -> bool:
     longest = max(member.end for member in group)
     padded = len(group) * (span.end - longest) if span.end > longest else longest - span.end
     return padded < _CALL_COST_TOKENS
+
+
+def run_spans(
+    stack: Stack, cache: Cache, spans: Sequence[Span], adapt: Adapt | None = None
+) -> Tensor:
+    """Run spans on a CPU, and write their keys and values; returns their rows in order.
+
+    Spans of one token should come first, by ascending slot."""
+    tokens, positions, homes = torch.tensor(
+        [
+            (token, place, span.slot * cache.positions + place)
+            for span in spans
+            for place, token in enumerate(span.tokens, span.start)
+        ]
+    ).unbind(1)
+    windows, split = plan_windows(cache, spans), stack.shape.query_width
+
+    def attend(number: int, mixed: Tensor) -> Tensor:
+        cache.rows[number].index_copy_(0, homes, mixed[:, split:])
+        return torch.cat([window.attend(mixed[:, :split], number) for window in windows])
+
+    return stack.run(stack.embed(tokens), stack.rotations(positions), attend, adapt)
 
 
 def padding_mask(lengths: Sequence[int], dtype: torch.dtype) -> Tensor | None:

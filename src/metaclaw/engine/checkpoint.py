@@ -1,10 +1,10 @@
 """Read a Hugging Face model folder of the Llama family: its shape and its tensors."""
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Final
 
 import torch
 from safetensors import SafetensorError
@@ -14,21 +14,6 @@ from torch import Tensor
 from metaclaw.domain.chat import Json
 from metaclaw.engine.vocabulary import read_end_ids, read_json
 from metaclaw.errors import EngineError
-
-T = TypeVar("T")
-Steps: TypeAlias = Generator[None, None, T]
-"""Work in steps of a few milliseconds each, which returns a value at the end."""
-
-
-def finish(steps: Steps[T]) -> T:
-    """Do all steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            value: T = done.value
-            return value
-
 
 _ROPES: Final = (None, "default", "linear", "llama3")
 _KINDS: Final = ("llama", "mistral", "qwen2", "qwen3")
@@ -155,11 +140,6 @@ def _positions(config: Mapping[str, Json]) -> int:
         if isinstance(window, int) and config.get("use_sliding_window", True)
         else positions
     )
-
-
-def read_tensors(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Every tensor of the folder by its Hugging Face name, in one dtype."""
-    return {name: tensor.to(dtype) for name, tensor in map_tensors(folder).items()}
 
 
 def map_tensors(folder: Path) -> dict[str, Tensor]:

@@ -3,12 +3,13 @@
 import asyncio
 import itertools
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
+
+import msgspec
 
 from metaclaw.domain.chat import (
     Begin,
@@ -24,7 +25,7 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import frames
-from metaclaw.engine.child_process import EngineProcess, conversion, default_threads, start_engine
+from metaclaw.engine.child_process import EngineProcess, default_threads, start_engine
 from metaclaw.engine.prompt import CallParser, Prompt, build_prompt, make_message
 from metaclaw.errors import (
     OUT_OF_RESOURCES,
@@ -66,10 +67,54 @@ class _Unload:
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class HostedVersions(ABC):
-    """The versions that the engine process has, is loading, or is unloading: a PolicyHost."""
+def _fail(load: _Load, reason: str) -> None:
+    if not load.done.done():
+        load.done.set_exception(
+            WeightsLostError(f"version {load.version} cannot be loaded: {reason}")
+        )
 
-    def __init__(self) -> None:
+
+class EmbeddedModel:
+    """A ModelProvider and a PolicyHost: one model, and versions of it with adapters, in one child
+    process.
+
+    With `convert`, `folder` is made once: from SmolLM2, or from the GGUF file it names; otherwise
+    the folder holds a model. `busy` is called with True before the first running request begins, and with False when
+    the last one has ended."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str = "embedded",
+        convert: bool | Path = True,
+        threads: int | None = None,
+        slots: int = 8,
+        device: str = "cpu",
+        dtype: str = "auto",
+        start_timeout_s: float = 120.0,
+        busy: Callable[[bool], None] | None = None,
+    ) -> None:
+        self.name = name
+        self._options = frames.EngineOptions(
+            folder=str(folder),
+            convert=convert if isinstance(convert, bool) else str(convert),
+            threads=threads or default_threads(),
+            device=device,
+            dtype=dtype,
+            slots=slots,
+        )
+        self.models = (MODEL_ID if convert is True else folder.name,)
+        """The model that it serves."""
+        self._start_timeout_s = start_timeout_s
+        self.state = "stopped"
+        """For people: `starting: converting 40%`, `ready`, `failed: …`, `stopped`."""
+        self._child: EngineProcess | None = None
+        self._settled = asyncio.Event()
+        self._broken: str | None = None
+        self._busy = busy or (lambda is_busy: None)
+        self._inboxes: dict[int, asyncio.Queue[_Event]] = {}
+        self._supervisor: asyncio.Task[None] | None = None
         self._versions: dict[int, Weights] = {}
         self._expected: set[int] = set()
         self._ids = itertools.count(1)
@@ -77,9 +122,28 @@ class HostedVersions(ABC):
         self._one_at_a_time = asyncio.Lock()
         self._unloads: dict[int, _Unload] = {}
 
-    @abstractmethod
-    async def _ready_child(self) -> EngineProcess:
-        """Wait until the engine process serves. Raises EngineError."""
+    @property
+    def pid(self) -> int | None:
+        """The id of the engine process, while there is one."""
+        return self._child.pid if self._child else None
+
+    async def start(self) -> None:
+        """Begin to start the engine; requests wait until it is ready."""
+        if self._supervisor is None:
+            self._broken = None
+            self._settled.clear()
+            self._set_state("starting")
+            self._supervisor = asyncio.create_task(self._supervise(), name="embedded model")
+
+    async def aclose(self) -> None:
+        """End the engine and its running answers."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            supervisor.cancel()
+            with suppress(asyncio.CancelledError):
+                await supervisor
+            self._set_state("stopped")
+            self._settled.set()
 
     @property
     def loaded(self) -> frozenset[int]:
@@ -87,14 +151,6 @@ class HostedVersions(ABC):
         for it.
         """
         return frozenset(self._versions.keys() - self._expected)
-
-    def _version_arguments(self) -> list[str]:
-        """The arguments that make a new engine process load all versions before it is ready."""
-        return [
-            part
-            for version, weights in self._versions.items()
-            for part in ("--adapter", str(version), weights.adapter)
-        ]
 
     def expect(self, version: int, weights: Weights) -> None:
         """Called before `start`: load this version before the engine is ready. If that fails, the
@@ -170,112 +226,6 @@ class HostedVersions(ABC):
             child.send(frames.pack(frames.Unload(version)))
         await unload.done.wait()
 
-    def _receive_news(self, news: frames.Loaded | frames.NotLoaded | frames.Unloaded) -> None:
-        """Handle a message of the engine process about a version."""
-        match news:
-            case frames.Loaded():
-                if (load := self._load) and load.id == news.id and not load.done.done():
-                    self._versions[load.version] = load.weights
-                    load.done.set_result(None)
-            case frames.NotLoaded():
-                if (load := self._load) and load.id == news.id:
-                    _fail(load, news.message)
-                elif news.id is None and self._versions.pop(news.version, None) is not None:
-                    log.error("version_lost version=%d reason=%r", news.version, news.message)
-            case frames.Unloaded():
-                if unload := self._unloads.pop(news.version, None):
-                    unload.done.set()
-            case _:
-                assert_never(news)
-
-    def _fail_loads(self, reason: str) -> None:
-        """Fail the running load and finish the running unloads, because the engine process has
-        ended.
-        """
-        if self._load is not None:
-            _fail(self._load, reason)
-        while self._unloads:
-            self._unloads.popitem()[1].done.set()
-
-
-def _fail(load: _Load, reason: str) -> None:
-    if not load.done.done():
-        load.done.set_exception(
-            WeightsLostError(f"version {load.version} cannot be loaded: {reason}")
-        )
-
-
-class EmbeddedModel(HostedVersions):
-    """A ModelProvider and a PolicyHost: one model, and versions of it with adapters, in one child
-    process.
-
-    With `convert`, `folder` is made once: from SmolLM2, or from the GGUF file it names; otherwise
-    the folder holds a model. `busy` is called with True before the first running request begins, and with False when
-    the last one has ended."""
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        name: str = "embedded",
-        convert: bool | Path = True,
-        threads: int | None = None,
-        slots: int = 8,
-        device: str = "cpu",
-        dtype: str = "auto",
-        start_timeout_s: float = 120.0,
-        busy: Callable[[bool], None] | None = None,
-    ) -> None:
-        super().__init__()
-        self.name = name
-        self._threads = threads or default_threads()
-        self._arguments = [
-            str(folder),
-            "--threads",
-            str(self._threads),
-            "--slots",
-            str(slots),
-            "--device",
-            device,
-            "--dtype",
-            dtype,
-        ]
-        self._arguments += conversion(convert)
-        self.models = (MODEL_ID if convert is True else folder.name,)
-        """The model that it serves."""
-        self._start_timeout_s = start_timeout_s
-        self.state = "stopped"
-        """For people: `starting: converting 40%`, `ready`, `failed: …`, `stopped`."""
-        self._child: EngineProcess | None = None
-        self._settled = asyncio.Event()
-        self._broken: str | None = None
-        self._busy = busy or (lambda is_busy: None)
-        self._inboxes: dict[int, asyncio.Queue[_Event]] = {}
-        self._supervisor: asyncio.Task[None] | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The id of the engine process, while there is one."""
-        return self._child.pid if self._child else None
-
-    async def start(self) -> None:
-        """Begin to start the engine; requests wait until it is ready."""
-        if self._supervisor is None:
-            self._broken = None
-            self._settled.clear()
-            self._set_state("starting")
-            self._supervisor = asyncio.create_task(self._supervise(), name="embedded model")
-
-    async def aclose(self) -> None:
-        """End the engine and its running answers."""
-        supervisor, self._supervisor = self._supervisor, None
-        if supervisor is not None:
-            supervisor.cancel()
-            with suppress(asyncio.CancelledError):
-                await supervisor
-            self._set_state("stopped")
-            self._settled.set()
-
     async def generate(
         self, request: ChatRequest, version: int = BASE_POLICY
     ) -> AsyncGenerator[Delta, None]:
@@ -343,9 +293,9 @@ class EmbeddedModel(HostedVersions):
                     yield _make_end(event, request, called=parser is not None and parser.calls > 0)
                     return
                 case frames.Refused():
+                    if event.code is None:
+                        raise EngineError(event.message, retryable=True)
                     raise WireError(event.message, code=event.code, param=event.param)
-                case frames.Unserved():
-                    raise EngineError(event.message, retryable=True)
                 case EngineError():
                     raise event
                 case _:
@@ -389,10 +339,10 @@ class EmbeddedModel(HostedVersions):
     async def _run_child(self) -> tuple[bool, str]:
         """Run the engine until it ends; return whether it was ever ready, and how it ended."""
         was_ready = False
+        # All versions are loaded again before the new process is ready.
+        adapters = {version: weights.adapter for version, weights in self._versions.items()}
         try:
-            child = await start_engine(
-                [*self._arguments, *self._version_arguments()], self._threads
-            )
+            child = await start_engine(msgspec.structs.replace(self._options, adapters=adapters))
         except OUT_OF_RESOURCES as error:
             return False, f"the engine process cannot be started: {error}"
         try:
@@ -403,7 +353,10 @@ class EmbeddedModel(HostedVersions):
             self._child = None
             self._settled.clear()
             status = await child.close()
-            self._fail_loads(f"the engine process ended with status {status}")
+            if self._load is not None:
+                _fail(self._load, f"the engine process ended with status {status}")
+            while self._unloads:
+                self._unloads.popitem()[1].done.set()
         return was_ready, f"the engine process ended with status {status}"
 
     def _receive(self, child: EngineProcess, message: frames.FromEngine) -> None:
@@ -412,14 +365,8 @@ class EmbeddedModel(HostedVersions):
                 percent = round(message.share * 100)
                 # The log shows every fifth of the progress.
                 level = logging.DEBUG if percent % 20 else logging.INFO
-                self._set_state(
-                    (
-                        f"starting: {message.stage} {percent}%"
-                        if percent
-                        else f"starting: {message.stage}"
-                    ),
-                    level,
-                )
+                share = f" {percent}%" if percent else ""
+                self._set_state(f"starting: {message.stage}{share}", level)
             case frames.EngineReady():
                 self._broken = None
                 self._child = child
@@ -427,19 +374,21 @@ class EmbeddedModel(HostedVersions):
                 self._settled.set()
             case frames.StartFailed():
                 self._broken = message.message
-            case frames.Loaded() | frames.NotLoaded() | frames.Unloaded():
-                self._receive_news(message)
-            case (
-                frames.Accepted()
-                | frames.Refused()
-                | frames.Unserved()
-                | frames.AnswerPiece()
-                | frames.Finished()
-            ):
+            case frames.Loaded():
+                if (load := self._load) and load.id == message.id and not load.done.done():
+                    self._versions[load.version] = load.weights
+                    load.done.set_result(None)
+            case frames.NotLoaded():
+                if (load := self._load) and load.id == message.id:
+                    _fail(load, message.message)
+                elif message.id is None and self._versions.pop(message.version, None) is not None:
+                    log.error("version_lost version=%d reason=%r", message.version, message.message)
+            case frames.Unloaded():
+                if unload := self._unloads.pop(message.version, None):
+                    unload.done.set()
+            case _:
                 if inbox := self._inboxes.get(message.id):
                     inbox.put_nowait(message)
-            case _:
-                assert_never(message)
 
     def _fail_all(self, reason: str) -> None:
         for inbox in self._inboxes.values():

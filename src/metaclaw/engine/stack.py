@@ -3,7 +3,7 @@
 How rows attend is given by the caller. The trainer runs the same weights, with gradients
 (`training.forward`)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from metaclaw.engine.checkpoint import Shape, Steps, finish
+from metaclaw.engine.checkpoint import Shape
 from metaclaw.errors import EngineError
 
 Linear: TypeAlias = Callable[[Tensor], Tensor]
@@ -32,6 +32,13 @@ Adapt: TypeAlias = Callable[[int, int, Tensor, Tensor], None]
 the output in place.
 """
 PRODUCTS: Final = ("query_key_value", "attention_out", "gate_up", "down")
+BUNDLES: Final = (
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    ("self_attn.o_proj",),
+    ("mlp.gate_proj", "mlp.up_proj"),
+    ("mlp.down_proj",),
+)
+"""The projections of each product: those of one bundle read the same rows."""
 
 
 def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
@@ -71,63 +78,39 @@ def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:
 
 
 def fuse(shape: Shape, tensor: Tensors, *, has_head: bool) -> dict[str, Tensor]:
-    """The weights of a model by the names of a `Stack`. Raises EngineError if one is missing."""
+    """The weights of a model by the names of a `Stack`; products that read the same rows become
+    one. Raises EngineError if one is missing."""
+    held: dict[str, Tensor] = {}
+
+    def add(name: str, *sources: str) -> None:
+        parts = [tensor(source) for source in sources]
+        held[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
+
     try:
-        held = {
-            "embedding": tensor("model.embed_tokens.weight"),
-            "norm": tensor("model.norm.weight"),
-        }
+        add("embedding", "model.embed_tokens.weight")
+        add("norm", "model.norm.weight")
         if has_head:
-            held["head"] = tensor("lm_head.weight")
+            add("head", "lm_head.weight")
         for number in range(shape.layers):
-            finish(fuse_layer(held, shape, tensor, number))
+            layer = f"model.layers.{number}."
+            attention = f"{layer}self_attn."
+            add(f"{number}.attention_norm", f"{layer}input_layernorm.weight")
+            add(f"{number}.mlp_norm", f"{layer}post_attention_layernorm.weight")
+            for product, bundle in zip(PRODUCTS, BUNDLES, strict=True):
+                add(f"{number}.{product}", *(f"{layer}{end}.weight" for end in bundle))
+            if shape.has_biases:
+                add(
+                    f"{number}.query_key_value.bias",
+                    *(f"{attention}{name}_proj.bias" for name in "qkv"),
+                )
+            if shape.has_head_norms:
+                query, key = (tensor(f"{attention}{name}_norm.weight") for name in "qk")
+                held[f"{number}.head_norms"] = torch.cat(
+                    (query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1))
+                )
     except KeyError as error:
         raise EngineError(f"the model's weights lack the tensor {error}") from error
     return held
-
-
-def fuse_tensors(
-    shape: Shape,
-    tensors: Mapping[str, Tensor],
-    device: torch.device | None = None,
-    dtype: torch.dtype | None = None,
-) -> dict[str, Tensor]:
-    """`fuse` for tensors by name, on a device and in a dtype."""
-    return fuse(
-        shape,
-        lambda name: tensors[name].to(device=device, dtype=dtype),
-        has_head="lm_head.weight" in tensors,
-    )
-
-
-def fuse_layer(held: dict[str, Tensor], shape: Shape, tensor: Tensors, number: int) -> Steps[None]:
-    """Add the weights of a layer; products that read the same rows become one."""
-    layer = f"model.layers.{number}."
-
-    def join(*names: str) -> Steps[Tensor]:
-        parts = []
-        for name in names:
-            parts.append(tensor(layer + name))
-            yield
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    def add(name: str, *names: str) -> Steps[None]:
-        held[f"{number}.{name}"] = yield from join(*names)
-
-    queries = [f"self_attn.{name}_proj" for name in "qkv"]
-    yield from add("query_key_value", *(f"{name}.weight" for name in queries))
-    if shape.has_biases:
-        yield from add("query_key_value.bias", *(f"{name}.bias" for name in queries))
-    if shape.has_head_norms:
-        query, key = (tensor(f"{layer}self_attn.{name}_norm.weight") for name in "qk")
-        held[f"{number}.head_norms"] = torch.cat(
-            (query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1))
-        )
-    yield from add("attention_out", "self_attn.o_proj.weight")
-    yield from add("gate_up", "mlp.gate_proj.weight", "mlp.up_proj.weight")
-    yield from add("down", "mlp.down_proj.weight")
-    yield from add("attention_norm", "input_layernorm.weight")
-    yield from add("mlp_norm", "post_attention_layernorm.weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +145,6 @@ class Stack:
         """Take the weights as they are now: packed copies are made again."""
         if not self._layers or can_pack(self.held["embedding"]):
             self._layers = [self._layer(f"{number}.") for number in range(self.shape.layers)]
-
-    def dissolve(self) -> Steps[None]:
-        """Free the memory of the layers step by step. After that the stack cannot run."""
-        while self._layers:
-            self._layers.pop()
-            prefix = f"{len(self._layers)}."
-            for name in [name for name in self.held if name.startswith(prefix)]:
-                del self.held[name]
-            yield
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The embeddings of tokens."""

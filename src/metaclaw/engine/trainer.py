@@ -6,13 +6,17 @@ before an answer begins, and another continues it afterwards. Imports nothing he
 import asyncio
 import ctypes
 import logging
+import os
+import pickle
 import re
 import shutil
 from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias
+
+from msgspec.structs import replace
 
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import (
@@ -25,16 +29,16 @@ from metaclaw.domain.training import (
     RunProgress,
     StepStats,
 )
-from metaclaw.engine.child_process import TrainerProcess, conversion, default_threads
-from metaclaw.engine.training import frames
+from metaclaw.engine.child_process import TrainerProcess, default_threads, start_trainer
+from metaclaw.engine.frames import TrainerOptions, pack
+from metaclaw.engine.training.calls import UNTRAINED, Call, Planned, Source
 from metaclaw.engine.training.run_files import remove_run
-from metaclaw.errors import MissingPackageError, TrainerMemoryError, TrainingError
+from metaclaw.errors import TrainerMemoryError, TrainingError
 from metaclaw.ports import Abilities, RunPlan
 
 log = logging.getLogger(__name__)
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_A = TypeVar("_A", bound=frames.FromTrainer)
 _Pairs: TypeAlias = Sequence[tuple[Sequence[int], Sequence[int]]]
 
 
@@ -150,19 +154,14 @@ class EmbeddedTrainer:
         )
         self._policies = policies
         self._training_pause = training_pause or TrainingPause()
-        self._threads = threads or default_threads()
-        self._arguments = [
-            str(folder),
-            "--threads",
-            str(self._threads),
-            "--device",
-            device,
-            "--dtype",
-            dtype,
-            "--nice",
-            str(nice),
-        ]
-        self._arguments += conversion(convert)
+        self._options = TrainerOptions(
+            folder=str(folder),
+            convert=convert if isinstance(convert, bool) else str(convert),
+            threads=threads or default_threads(),
+            device=device,
+            dtype=dtype,
+            nice=nice,
+        )
         self._release_s = release_memory_after_s
         self._one_at_a_time = asyncio.Lock()
         self._child: TrainerProcess | None = None
@@ -177,27 +176,28 @@ class EmbeddedTrainer:
         """The id of the trainer process, while there is one."""
         return self._child.pid if self._child else None
 
-    async def plan(self, device: str, rank: int, slots: int) -> frames.Planned:
+    async def plan(self, device: str, rank: int, slots: int) -> Planned:
         """Measure what the model needs and how fast this machine is; no run is open then."""
         self.is_open = False
-        return await self._ask(frames.Plan(device, rank, slots), frames.Planned)
+        planned: Planned = await self._ask("plan", device, rank, slots)
+        return planned
 
     async def open(self, run: RunPlan) -> RunProgress:
         """Begin this run, or continue it from the state on disk."""
-        message = frames.Open(run.name, run.start, run.rank, run.seed, str(run.folder))
         self.is_open = False
-        answer = await self._ask(message, frames.Opened)
+        progress: RunProgress
+        progress, notes = await self._ask("open", run)
         self._plan, self.is_open = run, True
         self._watch_memory()
         log.info(
             "run_opened name=%s steps=%d pieces=%d",
             run.name,
-            answer.progress.steps,
-            answer.progress.pieces,
+            progress.steps,
+            progress.pieces,
         )
-        for note in answer.notes:
+        for note in notes:
             log.warning("run_note name=%s note=%r", run.name, note)
-        return answer.progress
+        return progress
 
     async def sample(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
@@ -207,24 +207,26 @@ class EmbeddedTrainer:
     async def sample_base(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing
     ) -> list[list[Rollout]]:
-        return await self._sample(prompts, drawing, frames.Base())
+        return await self._sample(prompts, drawing, UNTRAINED)
 
     async def score(self, pairs: _Pairs, weights: Weights | None = None) -> list[tuple[float, ...]]:
         return await self._score(pairs, self._source(weights))
 
     async def score_base(self, pairs: _Pairs) -> list[tuple[float, ...]]:
-        return await self._score(pairs, frames.Base())
+        return await self._score(pairs, UNTRAINED)
 
     async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
         """Add one piece's gradient. It may be written to disk later; `open` returns how many pieces
         were written.
         """
         self._require_run()
-        return (await self._ask(frames.Accumulate(list(data), loss), frames.Accumulated)).stats
+        stats: PieceStats = await self._ask("accumulate", data, loss)
+        return stats
 
     async def apply(self, adam: Adam, normaliser: float) -> StepStats:
         self._require_run()
-        return (await self._ask(frames.Apply(adam, normaliser), frames.Applied)).stats
+        stats: StepStats = await self._ask("apply", adam, normaliser)
+        return stats
 
     async def keep(self, label: str) -> Weights:
         """Write the current weights in PEFT's format, with the training state, in place of an
@@ -232,13 +234,13 @@ class EmbeddedTrainer:
         """
         self._require_run()
         folder = self._folder_of(label)
-        await self._ask(frames.Keep(folder), frames.Done)
-        return Weights(self.name, folder, folder)
+        await self._ask("keep", folder)
+        return Weights(self.name, str(folder), str(folder))
 
     async def shrink(self, weights: Weights, scale: float, label: str) -> Weights:
         folder = self._folder_of(label)
-        await self._ask(frames.Shrink(weights.adapter, scale, folder), frames.Done)
-        return Weights(self.name, folder, folder)
+        await self._ask("shrink", Path(weights.adapter), scale, folder)
+        return Weights(self.name, str(folder), str(folder))
 
     async def discard(self, weights: Weights) -> None:
         """Remove their folder, if it is in `policies`."""
@@ -246,10 +248,10 @@ class EmbeddedTrainer:
         if folder.parent == self._policies:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    def _folder_of(self, label: str) -> str:
+    def _folder_of(self, label: str) -> Path:
         if not _LABEL.fullmatch(label):
             raise TrainingError(f"{label!r} is not a valid name for a folder of weights")
-        return str(self._policies / label)
+        return self._policies / label
 
     async def close(self, *, discard: bool) -> None:
         """End the run. With `discard` this does not wait for the end of a pause."""
@@ -258,7 +260,7 @@ class EmbeddedTrainer:
             await self._end(self._child)
         if self.is_open:
             self.is_open = False
-            await self._ask(frames.Close(discard), frames.Done)
+            await self._ask("close", discard)
         if discard and plan is not None:
             await asyncio.to_thread(remove_run, plan.folder)
 
@@ -300,76 +302,66 @@ class EmbeddedTrainer:
         self._kill(child)
 
     async def _sample(
-        self, prompts: Sequence[Sequence[int]], drawing: Drawing, source: frames.Source
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing, source: Source
     ) -> list[list[Rollout]]:
-        return (
-            await self._ask(
-                frames.Sample([list(prompt) for prompt in prompts], drawing, source), frames.Sampled
-            )
-        ).groups
+        groups: list[list[Rollout]] = await self._ask("sample", prompts, drawing, source)
+        return groups
 
-    async def _score(self, pairs: _Pairs, source: frames.Source) -> list[tuple[float, ...]]:
-        message = frames.Score([(list(before), list(after)) for before, after in pairs], source)
-        return (await self._ask(message, frames.Scored)).logprobs
+    async def _score(self, pairs: _Pairs, source: Source) -> list[tuple[float, ...]]:
+        logprobs: list[tuple[float, ...]] = await self._ask("score", pairs, source)
+        return logprobs
 
-    def _source(self, weights: Weights | None) -> frames.Source:
+    def _source(self, weights: Weights | None) -> Source:
         if weights is not None:
-            return frames.Kept(weights.adapter)
+            return weights.adapter
         self._require_run()
-        return frames.Present()
+        return None
 
     def _require_run(self) -> None:
         if not self.is_open:
             raise TrainingError("no run is open")
 
-    async def _ask(self, message: frames.ToTrainer, kind: type[_A]) -> _A:
+    async def _ask(self, method: str, *arguments: object) -> Any:
+        """What a method of the process's `Trainer` returns. Raises TrainingError."""
         try:
             async with self._one_at_a_time:
                 self._watch_memory()
                 child = self._child or await self._start()
-                answer = await self._exchange(child, frames.pack(message))
+                child.send(pack(Call(method, arguments), pickle.dumps))
+                return await self._next_answer(child)
         finally:
             self._watch_memory()
-        if not isinstance(answer, kind):
-            raise TrainingError(f"the trainer answered {answer!r}")
-        return answer
 
-    async def _exchange(self, child: TrainerProcess, frame: bytes) -> frames.FromTrainer:
+    async def _next_answer(self, child: TrainerProcess) -> object:
         try:
-            answer = await child.ask(frame)
+            answer = await child.next_message()
         except asyncio.CancelledError:
             self._kill(child)
             raise
         if answer is None:
             raise TrainingError(f"the trainer process ended with status {await self._end(child)}")
-        if isinstance(answer, frames.RequestFailed) and answer.needs_memory:
-            await self._end(
-                child
-            )  # its memory is needed, and the state on disk is enough to continue
-            raise TrainerMemoryError(answer.message)
-        if isinstance(answer, frames.RequestFailed):
-            raise (
-                MissingPackageError(answer.message)
-                if answer.needs_package
-                else TrainingError(answer.message)
-            )
-        return answer
+        if isinstance(answer, TrainerMemoryError):
+            # Its memory is needed, and the state on disk is enough to continue.
+            await self._end(child)
+        if isinstance(answer, TrainingError):
+            raise answer
+        return answer.value
 
     async def _start(self) -> TrainerProcess:
         if self._reaping is not None:
             await asyncio.shield(self._reaping)  # two processes must not work in one folder
         try:
-            child = TrainerProcess(self._arguments, self._threads)
+            child = await start_trainer(replace(self._options, parent=os.getpid()))
         except OSError as error:
             raise TrainingError(f"the trainer process cannot be started: {error}") from error
         self._child = child
         self._training_pause.attach(self)
         try:
-            ready = await self._exchange(child, b"")
+            place = await self._next_answer(child)
         except TrainingError:
             await self._end(child)
             raise
-        log.info("trainer_started pid=%d %r", child.pid, ready)
+        log.info("trainer_started pid=%d %r", child.pid, place)
         return child
 
     async def _end(self, child: TrainerProcess | None) -> int | None:
@@ -388,7 +380,7 @@ class EmbeddedTrainer:
         self._child, self.is_open = None, False
         self._watch_memory()
         child.kill()
-        self._reaping = asyncio.get_running_loop().create_task(child.reap(), name="trainer's end")
+        self._reaping = asyncio.get_running_loop().create_task(child.close(), name="trainer's end")
 
 
 def is_gpu(device: str) -> bool:

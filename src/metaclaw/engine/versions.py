@@ -1,28 +1,16 @@
-"""Versions of the weights in the engine process, each with its own memory and running answers, and
-how they are built.
-
-A version is the base model with an adapter merged into its layers. They are built step by step
-between the answers of other versions."""
+"""Versions of the weights in the engine process, each with its own running answers."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from torch import Tensor
-
 from metaclaw.engine import frames
-from metaclaw.engine.batch import Batch, DrawnToken, Job, ServedModel
-from metaclaw.engine.checkpoint import Steps
+from metaclaw.engine.batch import Batch, Job
+from metaclaw.engine.drawing import DrawnToken
 from metaclaw.engine.frames import AnswerPiece, Finished, ShownLogprob
-from metaclaw.engine.llama import Llama
 from metaclaw.engine.prompt import StopFinder
-from metaclaw.engine.training.lora import (
-    add_change,
-    check_fit,
-    projection_shapes,
-    reading_adapter,
-)
+from metaclaw.engine.served_model import ServedModel
 from metaclaw.engine.vocabulary import Detokenizer, Vocabulary
 from metaclaw.errors import WireError
 
@@ -103,18 +91,16 @@ DEFAULT_MAX_TOKENS: Final = 256
 
 
 class Version:
-    """A model, its cache and its running answers. Versions share no cache: keys and values depend
-    on the weights.
-    """
+    """A model and its running answers."""
 
     def __init__(
-        self, model: ServedModel, vocabulary: Vocabulary, slots: int, adapter: Path | None
+        self, model: ServedModel, vocabulary: Vocabulary, adapter: Path | None = None
     ) -> None:
         self.adapter = adapter
         """The folder of the adapter; None for the base model."""
         self._model = model
         self._vocabulary = vocabulary
-        self._batch = Batch(model, slots)
+        self._batch = Batch(model)
         self._answers: dict[int, Answer] = {}
 
     @property
@@ -167,34 +153,3 @@ class Version:
                 self._batch.remove(job)
                 del self._answers[answer.id]
                 yield answer.finished(ends)
-
-    def dissolve(self) -> Steps[None]:
-        """Free the memory step by step. After that the version cannot answer."""
-        del self._batch
-        yield
-        yield from self._model.dissolve()
-
-
-def warm_adapter(folder: Path) -> None:
-    """Read an adapter's files into the system's cache, so that `adapted` does not wait for a disk.
-    Errors are ignored here.
-    """
-    if folder.is_dir():
-        for path in folder.iterdir():
-            if path.is_file():
-                path.read_bytes()
-
-
-def adapted(base: Llama, tensors: Mapping[str, Tensor], folder: Path) -> Steps[Llama]:
-    """The model `base` with layers of its own, into which the adapter in a folder is merged.
-    `tensors` are those of the base, in any dtype. Raises TrainingError if the adapter is unusable.
-    """
-    adapter = yield from reading_adapter(folder)
-    check_fit(adapter, projection_shapes(tensors))
-
-    def merged(name: str) -> Tensor:
-        weight = tensors[name].to(base.dtype)
-        pair = adapter.pairs.get(name.removesuffix(".weight"))
-        return weight if pair is None else add_change(weight, *pair, adapter.scale).to(base.dtype)
-
-    return (yield from base.with_layers(merged))

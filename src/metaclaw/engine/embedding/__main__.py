@@ -6,14 +6,10 @@ import argparse
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from metaclaw.engine.embedding import frames
 from metaclaw.engine.embedding.client import MODEL_PACKAGE
 from metaclaw.engine.frames import Pipe
-
-if TYPE_CHECKING:
-    from metaclaw.engine.embedding.server import EmbeddingServer
 
 
 def main() -> int:
@@ -41,14 +37,10 @@ def main() -> int:
     pipe = Pipe[frames.ToModel, frames.FromModel](frames.to_model.decode)
     pipe.listen()
     try:
-        from metaclaw.engine.embedding.server import load, load_provider_server
+        from metaclaw.engine.embedding.server import VECTORS_FILE, load
 
-        if arguments.vectors:
-            server: EmbeddingServer = load_provider_server(
-                pipe, arguments.folder / arguments.vectors
-            )
-        else:
-            server = load(pipe, _model_folder(arguments.package), arguments.folder)
+        package = None if arguments.vectors else _model_folder(arguments.package)
+        server = load(pipe, arguments.folder / (arguments.vectors or VECTORS_FILE), package)
     except (ImportError, OSError, KeyError, ValueError) as error:
         what_failed = "the search" if arguments.vectors else arguments.package
         pipe.send(frames.LoadFailed(f"{what_failed} cannot be loaded: {error}"))

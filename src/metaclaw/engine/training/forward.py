@@ -8,9 +8,9 @@ output Y = X W^T, for each projection:
     dX = dY W        dB = dY^T (X (scale A)^T)        dA = (dY (scale B))^T X
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as functional
@@ -18,23 +18,15 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.stack import PRODUCTS
+from metaclaw.engine.stack import BUNDLES, PRODUCTS, fuse
 from metaclaw.engine.training.attention import (
-    Context,
     Rotations,
     attend,
     choose_kernel,
     rotary_angles,
 )
-from metaclaw.engine.training.lora import (
-    BUNDLES,
-    Adapter,
-    Bundle,
-    Parameters,
-    add_change,
-)
+from metaclaw.engine.training.lora import Adapter, Bundle, Parameters, add_change
 from metaclaw.engine.training.packing import Packed
-from metaclaw.errors import TrainingError
 
 _CHUNK_BYTES: Final = {"cpu": 24 << 20, "cuda": 1 << 30}
 """The size of one chunk of logits: about a cache on a CPU, a small part of the memory on a GPU."""
@@ -54,7 +46,7 @@ class _DrawnLogprobs(torch.autograd.Function):
     forward pass saves it and drops the logits, so nothing is computed twice."""
 
     @staticmethod
-    def forward(ctx: Context, rows_D: Tensor, targets_D: Tensor, head: Tensor) -> Tensor:
+    def forward(ctx: Any, rows_D: Tensor, targets_D: Tensor, head: Tensor) -> Tensor:
         chunk = max(1, _CHUNK_BYTES.get(rows_D.device.type, 24 << 20) // (4 * head.shape[0]))
         is_learning = ctx.needs_input_grad[0]
         logprobs, logprob_grads = [], []
@@ -71,7 +63,7 @@ class _DrawnLogprobs(torch.autograd.Function):
         return torch.cat(logprobs)
 
     @staticmethod
-    def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (logprob_grads,) = ctx.saved_tensors
         return (grads[0].unsqueeze(1) * logprob_grads).to(logprob_grads.dtype), None, None
 
@@ -81,19 +73,6 @@ def _logits(rows: Tensor, head: Tensor) -> Tensor:
         # In half precision, logits around 20 would be wrong by several hundredths.
         return torch.mm(rows, head.mT, out_dtype=torch.float32)
     return functional.linear(rows, head).float()
-
-
-@dataclass(frozen=True, slots=True)
-class _Frozen:
-    """A layer of the base: norms in the dtype of the run, and the weights of each bundle as one
-    matrix, as exact as in the files.
-    """
-
-    attention_norm: Tensor
-    mlp_norm: Tensor
-    weights: Sequence[Tensor]
-    bias: Tensor | None
-    head_norms: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,63 +108,42 @@ class TrainedModel:
         self.shape, self.dtype, self.parameters = shape, dtype, parameters
         self.device = parameters.values.device
         self._kernel = choose_kernel(self.device, dtype)
-        try:
-            self.embedding = self._cast(tensors["model.embed_tokens.weight"])
-            self.head = (
-                self._cast(tensors["lm_head.weight"])
-                if "lm_head.weight" in tensors
-                else self.embedding
-            )
-            self._norm = self._cast(tensors["model.norm.weight"])
-            self._base = [
-                self._frozen(tensors, f"model.layers.{number}.") for number in range(shape.layers)
-            ]
-        except KeyError as error:
-            raise TrainingError(f"the model's weights lack the tensor {error}") from error
+        self._base = fuse(
+            shape,
+            lambda name: self._placed(tensors[name], name.removesuffix(".weight")),
+            has_head="lm_head.weight" in tensors,
+        )
+        """By the names of a `Stack`; the weights that are adapted are as exact as in the files."""
+        self.embedding = self._base["embedding"]
+        self.head = self._base.get("head", self.embedding)
         self._layers = [self._working(number) for number in range(shape.layers)]
         self.refresh(parameters)
 
-    def _cast(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.device, self.dtype)
+    def _placed(self, tensor: Tensor, module: str) -> Tensor:
+        dtype = self.dtype
+        if module in self.parameters.shapes:
+            # On a GPU a weight is stored as in the files, since memory is short. On a CPU merging
+            # is faster in single precision.
+            is_half = self.device.type == "cuda" and tensor.itemsize < torch.float32.itemsize
+            dtype = tensor.dtype if is_half else torch.float32
+        return tensor.to(self.device, dtype)
 
-    def _exact(self, tensor: Tensor) -> Tensor:
-        # On a GPU a weight is stored as in the files, since memory is short. On a CPU merging is
-        # faster in single precision.
-        is_half = self.device.type == "cuda" and tensor.itemsize < torch.float32.itemsize
-        return tensor.to(self.device, tensor.dtype if is_half else torch.float32)
-
-    def _frozen(self, tensors: Mapping[str, Tensor], prefix: str) -> _Frozen:
-        weights = [
-            torch.cat([self._exact(tensors[f"{prefix}{end}.weight"]) for end in bundle])
-            for bundle in BUNDLES
-        ]
-        attention_norm, mlp_norm = (
-            self._cast(tensors[f"{prefix}{name}_layernorm.weight"])
-            for name in ("input", "post_attention")
-        )
-        shape, bias, norms = self.shape, None, None
-        attention = f"{prefix}self_attn."
-        if shape.has_biases:
-            biases = (tensors[f"{attention}{name}_proj.bias"] for name in "qkv")
-            bias = self._cast(torch.cat(list(biases)))
-        if shape.has_head_norms:
-            query, key = (self._cast(tensors[f"{attention}{name}_norm.weight"]) for name in "qk")
-            norms = torch.cat((query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1)))
-        return _Frozen(attention_norm, mlp_norm, weights, bias, norms)
+    def _frozen(self, number: int, which: int) -> Tensor:
+        return self._base[f"{number}.{PRODUCTS[which]}"]
 
     def _working(self, number: int) -> list[_Working]:
         bundles = self.parameters.bundles[number * len(BUNDLES) : (number + 1) * len(BUNDLES)]
         return [
             _Working(
-                weight=torch.empty_like(base, dtype=self.dtype),
+                weight=torch.empty_like(self._frozen(number, which), dtype=self.dtype),
                 a=torch.empty_like(bundle.a, dtype=self.dtype, requires_grad=False),
                 b=torch.zeros(
-                    base.shape[0], bundle.a.shape[0], dtype=self.dtype, device=self.device
+                    sum(map(len, bundle.bs)), len(bundle.a), dtype=self.dtype, device=self.device
                 ),
                 scale=self.parameters.scale,
                 bundle=bundle,
             )
-            for base, bundle in zip(self._base[number].weights, bundles, strict=True)
+            for which, bundle in enumerate(bundles)
         ]
 
     @torch.no_grad()
@@ -193,13 +151,13 @@ class TrainedModel:
         """Merge again, in place: the trained values, or an adapter that is used only for drawing
         and scoring.
         """
-        for base, layer in zip(self._base, self._layers, strict=True):
-            for frozen, working in zip(base.weights, layer, strict=True):
+        for number, layer in enumerate(self._layers):
+            for which, working in enumerate(layer):
                 working.take()
                 sizes = [len(b) for b in working.bundle.bs]
                 for module, weight, merged in zip(
                     working.bundle.modules,
-                    torch.split(frozen, sizes),
+                    torch.split(self._frozen(number, which), sizes),
                     torch.split(working.weight, sizes),
                     strict=True,
                 ):
@@ -209,18 +167,11 @@ class TrainedModel:
         """The merged weights as a `Stack` takes them. They change with every
         refresh.
         """
-        named = {"embedding": self.embedding, "norm": self._norm}
-        if self.head is not self.embedding:
-            named["head"] = self.head
-        for number, (base, layer) in enumerate(zip(self._base, self._layers, strict=True)):
-            more = {
-                "attention_norm": base.attention_norm,
-                "mlp_norm": base.mlp_norm,
-                "head_norms": base.head_norms,
-                "query_key_value.bias": base.bias,
-            } | {name: working.weight for name, working in zip(PRODUCTS, layer, strict=True)}
-            named |= {f"{number}.{name}": one for name, one in more.items() if one is not None}
-        return named
+        return self._base | {
+            f"{number}.{name}": working.weight
+            for number, layer in enumerate(self._layers)
+            for name, working in zip(PRODUCTS, layer, strict=True)
+        }
 
     def hidden(self, packed: Packed, *, is_base: bool = False, recomputes: bool = False) -> Tensor:
         """The normalised last rows that predict the drawn tokens; those of the untrained model if
@@ -244,27 +195,23 @@ class TrainedModel:
                 )
             else:
                 rows = self._layer(number, rows, rotations, packed, is_base)
-        return self._normalise(rows.index_select(0, packed.rows_D), self._norm)
+        return self._normalise(rows.index_select(0, packed.rows_D), "norm")
 
     def _layer(
         self, number: int, rows: Tensor, rotations: Rotations, packed: Packed, is_base: bool
     ) -> Tensor:
-        base = self._base[number]
-        normed = self._normalise(rows, base.attention_norm)
-        mixed = self._project(number, 0, normed, is_base, base.bias)
-        if base.head_norms is not None:
-            mixed = _with_head_norms(mixed, base.head_norms, self.shape)
+        mixed = self._project(number, 0, self._normalise(rows, f"{number}.attention_norm"), is_base)
+        if (head_norms := self._base.get(f"{number}.head_norms")) is not None:
+            mixed = _with_head_norms(mixed, head_norms, self.shape)
         attended = attend(mixed, rotations, packed, self.shape, self._kernel)
         rows = rows + self._project(number, 1, attended, is_base)
-        gate_up = self._project(number, 2, self._normalise(rows, base.mlp_norm), is_base)
+        gate_up = self._project(number, 2, self._normalise(rows, f"{number}.mlp_norm"), is_base)
         return rows + self._project(number, 3, _gated(gate_up), is_base)
 
-    def _project(
-        self, number: int, which: int, rows: Tensor, is_base: bool, bias: Tensor | None = None
-    ) -> Tensor:
+    def _project(self, number: int, which: int, rows: Tensor, is_base: bool) -> Tensor:
+        bias = self._base.get(f"{number}.{PRODUCTS[which]}.bias")
         if is_base:
-            weight = self._base[number].weights[which].to(self.dtype)
-            return functional.linear(rows, weight, bias)
+            return functional.linear(rows, self._frozen(number, which).to(self.dtype), bias)
         working = self._layers[number][which]
         trained = working.bundle.a, *working.bundle.bs
         out: Tensor = _Projection.apply(  # type: ignore[no-untyped-call]
@@ -272,8 +219,8 @@ class TrainedModel:
         )
         return out
 
-    def _normalise(self, rows: Tensor, weight: Tensor) -> Tensor:
-        return torch.rms_norm(rows, (self.shape.width,), weight, self.shape.norm_epsilon)
+    def _normalise(self, rows: Tensor, norm: str) -> Tensor:
+        return torch.rms_norm(rows, (self.shape.width,), self._base[norm], self.shape.norm_epsilon)
 
 
 def _with_head_norms(mixed: Tensor, weights: Tensor, shape: Shape) -> Tensor:
@@ -284,16 +231,12 @@ def _with_head_norms(mixed: Tensor, weights: Tensor, shape: Shape) -> Tensor:
     return torch.cat((normed * weights, heads[:, turned:]), dim=1).flatten(1)
 
 
-class _Context(Context, Protocol):
-    sizes: list[int]
-
-
 class _Projection(torch.autograd.Function):
     """A product with merged weights; its backward pass gives the gradients of A and B."""
 
     @staticmethod
     def forward(
-        ctx: _Context,
+        ctx: Any,
         rows: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -306,7 +249,7 @@ class _Projection(torch.autograd.Function):
         return functional.linear(rows, weight, bias)
 
     @staticmethod
-    def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight, a, b = ctx.saved_tensors
         inner = (rows @ a.mT).chunk(len(ctx.sizes), dim=1)
         ups = [
@@ -327,13 +270,13 @@ class _Gated(torch.autograd.Function):
     """silu(gate) * up; saves only its input for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Context, gate_up: Tensor) -> Tensor:
+    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
         ctx.save_for_backward(gate_up)
         gate, up = gate_up.chunk(2, dim=-1)
         return functional.silu(gate).mul_(up)
 
     @staticmethod
-    def backward(ctx: Context, *grads: Tensor) -> Tensor:
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (gate_up,) = ctx.saved_tensors
         gate, up = gate_up.chunk(2, dim=-1)
         grad_input = torch.empty_like(gate_up)

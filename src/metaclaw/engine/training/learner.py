@@ -8,7 +8,8 @@ import gc
 import logging
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -154,18 +155,13 @@ class Learner:
         self.context, self.vocabulary = self.shape.positions, self.shape.vocabulary
         tensors = tensors or map_tensors(folder)
         own = Parameters(projection_shapes(tensors), rank, 2.0 * rank, self._device)
-        own.adopt(fresh_adapter(own.shapes, own.rank, own.alpha, seed))
         self._parameters = own
+        own.adopt(self._fresh(rank))
         self._model = TrainedModel(self.shape, tensors, own, _DTYPES[dtype])
-        self._guest: Adapter | None = None
-        """An adapter of a higher rank than this learner's: it can draw and score, but not be
-        trained.
-        """
         self._rows = _rows_at_once(self.shape, self._device)
         self._rollouts: Rollouts | None = None
         self._is_stale = False
         self._adamw = AdamW(own.values)
-        self._pieces = 0
 
     def _release(self) -> None:
         self._rollouts = None
@@ -216,14 +212,12 @@ class Learner:
         """Add the gradient of these data, summed over drawn tokens.
 
         With `measures_kl` the statistics hold the KL divergence from the untrained weights."""
-        self._refuse_guest()
         for datum in data:
             self._check_datum(datum, loss)
         tokens = sum(len(datum.tokens_T) for datum in data)
         if not tokens:
             raise TrainingError("there is nothing to learn from")
         portion_sums = self._work.run(lambda: self._learn_all(data, loss, with_kl=measures_kl))
-        self._pieces += 1
         return piece_stats(tokens, portion_sums)
 
     def _learn_all(self, data: Sequence[Datum], loss: Loss, *, with_kl: bool) -> list[list[float]]:
@@ -278,46 +272,50 @@ class Learner:
         """Make one step of AdamW with the accumulated gradient divided by `normaliser`, and set the
         gradient to zero.
         """
-        self._refuse_guest()
         norm = self._adamw.apply(
             self._parameters.values, self._parameters.gradient, adam, normaliser
         )
         self._parameters.gradient.zero_()
-        self._pieces = 0
-        self._weights_changed()
+        self._refresh(self._parameters)
         return StepStats(self._adamw.steps, norm)
 
     def adapter(self) -> Adapter:
         """A copy of the current adapter, on the CPU."""
-        return self._guest or self._parameters.adapter()
+        return self._parameters.adapter()
 
     def adopt(self, adapter: Adapter | None) -> None:
         """Continue with the weights of this adapter, or of the untrained model. Gradient, moments
         and counts stay as they are.
         """
         own = self._parameters
-        if adapter is not None and adapter.rank > own.rank:
-            check_modules(adapter, own.shapes)
-            self._guest = adapter
-            self._refresh()
-            return
-        if adapter is None:
-            adapter = fresh_adapter(own.shapes, own.rank, own.alpha, self._seed)
+        adapter = adapter or self._fresh(own.rank)
         own.adopt(refitted(adapter, own.shapes, own.rank, own.alpha, self._seed))
-        self._weights_changed()
+        self._refresh(own)
+
+    def _fresh(self, rank: int) -> Adapter:
+        return fresh_adapter(self._parameters.shapes, rank, 2.0 * rank, self._seed)
+
+    @contextmanager
+    def using(self, adapter: Adapter | None) -> Iterator[None]:
+        """Draw and score with this adapter of any rank, or with the untrained model, while the
+        block runs.
+        """
+        adapter = adapter or self._fresh(1)
+        check_modules(adapter, self._parameters.shapes)
+        try:
+            self._refresh(adapter)
+            yield
+        finally:
+            self._refresh(self._parameters)
 
     def state(self) -> dict[str, Tensor]:
         """The adapter, the optimiser's state and the accumulated gradient, as copies on the CPU."""
-        return save_state(
-            self._parameters.values, self._parameters.gradient, self._adamw, self._pieces
-        )
+        return save_state(self._parameters.values, self._parameters.gradient, self._adamw)
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue from the state of a learner of the same model and rank."""
-        self._pieces = restore_state(
-            self._parameters.values, self._parameters.gradient, self._adamw, state
-        )
-        self._weights_changed()
+        restore_state(self._parameters.values, self._parameters.gradient, self._adamw, state)
+        self._refresh(self._parameters)
 
     def _check_datum(self, datum: Datum, loss: Loss) -> None:
         self._check_tokens(f"turn {datum.turn}", datum.prompt, datum.tokens_T)
@@ -330,10 +328,8 @@ class Learner:
                 f"turn {datum.turn} has a log-probability that is not a finite number"
             )
 
-    def _check_tokens(
-        self, name: str, prompt: Sequence[int], drawn: Sequence[int], more: int = 0
-    ) -> None:
-        length = len(prompt) + len(drawn) + more
+    def _check_tokens(self, name: str, prompt: Sequence[int], drawn: Sequence[int]) -> None:
+        length = len(prompt) + len(drawn)
         if not prompt or length > self.context:
             raise TrainingError(
                 f"{name}: {length} tokens with a prompt of {len(prompt)}, where 1 to"
@@ -342,20 +338,9 @@ class Learner:
         if not 0 <= min(*prompt, *drawn, 0) <= max(*prompt, *drawn, 0) < self.vocabulary:
             raise TrainingError(f"{name} holds a token outside the vocabulary of {self.vocabulary}")
 
-    def _weights_changed(self) -> None:
-        self._guest = None
-        self._refresh()
-
-    def _refresh(self) -> None:
-        self._model.refresh(self._guest or self._parameters)
+    def _refresh(self, weights: Adapter | Parameters) -> None:
+        self._model.refresh(weights)
         self._is_stale = True
-
-    def _refuse_guest(self) -> None:
-        if self._guest is not None:
-            raise TrainingError(
-                f"an adapter of rank {self._guest.rank} cannot be trained by a learner of rank"
-                f" {self._parameters.rank}"
-            )
 
 
 def _rows_at_once(shape: Shape, device: torch.device) -> int:

@@ -11,32 +11,21 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.linalg import vector_norm
 
 from metaclaw.domain.chat import Json
 from metaclaw.durable_files import sync_path, write_file
-from metaclaw.engine.checkpoint import Steps, finish
+from metaclaw.engine.stack import BUNDLES
 from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE
 from metaclaw.engine.vocabulary import read_json
 from metaclaw.errors import EngineError, TrainingError
-
-BUNDLES: Final = (
-    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    ("self_attn.o_proj",),
-    ("mlp.gate_proj", "mlp.up_proj"),
-    ("mlp.down_proj",),
-)
-"""The projections of a layer of the Llama family. Those of one bundle read the same rows, so they
-run as one product.
-"""
 
 Shapes = Mapping[str, tuple[int, int]]
 """Rows and columns of each weight that is adapted, by the name of its module."""
@@ -122,12 +111,7 @@ def check_modules(adapter: Adapter, shapes: Shapes) -> None:
         raise TrainingError(
             f"adapter and model differ in {len(differing)} modules, such as {differing[0]}"
         )
-    for module, (a, b) in adapter.pairs.items():
-        if (b.shape[0], a.shape[1]) != tuple(shapes[module]):
-            raise TrainingError(
-                f"{module}: a change of {b.shape[0]} × {a.shape[1]} does not fit a weight of"
-                f" {shapes[module]}"
-            )
+    check_fit(adapter, shapes)
 
 
 def check_fit(adapter: Adapter, shapes: Shapes) -> None:
@@ -218,7 +202,6 @@ def add_change(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> Tensor
 
 _PREFIX: Final = "base_model.model."
 _ENDS: Final = {".lora_A.weight": "a", ".lora_B.weight": "b"}
-_AT_ONCE: Final = 14
 _LARGEST: Final = torch.finfo(torch.float32).max / 2
 _CHANGES_NUMBERS: Final = (
     "use_dora",
@@ -266,15 +249,8 @@ def _config(adapter: Adapter, base: str) -> dict[str, Json]:
         "base_model_name_or_path": base,
         "r": adapter.rank,
         "lora_alpha": adapter.alpha,
-        "lora_dropout": 0.0,
         "target_modules": list(targets),
         "bias": "none",
-        "fan_in_fan_out": False,
-        "inference_mode": True,
-        "init_lora_weights": True,
-        "use_dora": False,
-        "use_rslora": False,
-        "modules_to_save": None,
     }
 
 
@@ -282,39 +258,21 @@ def read_adapter(folder: Path) -> Adapter:
     """Read the adapter in a folder. Raises TrainingError if it is unreadable, incomplete, not
     finite or more than plain LoRA.
     """
-    return finish(reading_adapter(folder))
-
-
-def reading_adapter(folder: Path) -> Steps[Adapter]:
-    """`read_adapter` in small steps."""
+    weights = folder / WEIGHTS_FILE
     try:
-        config = read_json(folder / CONFIG_FILE)
+        config, tensors = read_json(folder / CONFIG_FILE), load_file(weights)
     except EngineError as error:
         raise TrainingError(str(error)) from error
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"cannot read {weights}: {error}") from error
     rank, alpha = _plain_lora(config, folder)
-    tensors = yield from _read_tensors(folder / WEIGHTS_FILE)
     pairs = _pair_up(tensors, folder)
-    for number, (module, pair) in enumerate(pairs.items()):
+    for module, pair in pairs.items():
         _check(module, pair, rank, alpha / rank)
-        if number % _AT_ONCE == 0:
-            yield
     missing = sorted(_expected_modules(pairs) - set(pairs))
     if missing:
         raise TrainingError(f"{folder} lacks {len(missing)} modules, such as {missing[0]}")
     return Adapter(rank, alpha, pairs)
-
-
-def _read_tensors(path: Path) -> Steps[dict[str, Tensor]]:
-    tensors: dict[str, Tensor] = {}
-    try:
-        with safe_open(path, "pt") as file:
-            for number, name in enumerate(file.keys()):
-                tensors[name] = file.get_tensor(name)
-                if number % _AT_ONCE == 0:
-                    yield
-    except (OSError, SafetensorError) as error:
-        raise TrainingError(f"cannot read {path}: {error}") from error
-    return tensors
 
 
 def _plain_lora(config: Mapping[str, Json], folder: Path) -> tuple[int, float]:
@@ -359,17 +317,10 @@ def _check(module: str, pair: Pair, rank: int, scale: float) -> None:
         raise TrainingError(f"{module}: the adapter has, or leads to, numbers that are not finite")
 
 
-def _expected_modules(pairs: Iterable[str]) -> set[str]:
+def _expected_modules(modules: Iterable[str]) -> set[str]:
     """The modules of all layers: an adapter that changes a module in one layer changes it in
     all.
     """
-    split = [
-        re.split(r"(?<=\.)(\d+)(?=\.)", module) for module in pairs
-    ]  # every second part is a number
-    kinds, layers = {tuple(parts[::2]) for parts in split}, {tuple(parts[1::2]) for parts in split}
-    return {
-        "".join(chain.from_iterable(zip_longest(kind, layer, fillvalue="")))
-        for kind in kinds
-        for layer in layers
-        if len(kind) == len(layer) + 1
-    }
+    parts = [re.split(r"\.(\d+)\.", module, maxsplit=1) for module in modules]
+    layers = {part[1] for part in parts if len(part) > 1}
+    return {f"{part[0]}.{layer}.{part[2]}" for part in parts if len(part) > 1 for layer in layers}

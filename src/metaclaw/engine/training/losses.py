@@ -112,23 +112,21 @@ class AdamW:
         values.addcdiv_(self.first, spread, value=-adam.learning_rate / first_bias)
 
 
-def save_state(values: Tensor, gradient: Tensor, adamw: AdamW, pieces: int) -> dict[str, Tensor]:
-    """The adapter, the moments, the gradient and the counts, as copies on the CPU."""
+def save_state(values: Tensor, gradient: Tensor, adamw: AdamW) -> dict[str, Tensor]:
+    """The adapter, the moments, the gradient and the steps, as copies on the CPU."""
     copies = {
         name: vector.detach().cpu().clone()
         for name, vector in _vectors(values, gradient, adamw).items()
     }
-    return copies | {"steps": torch.tensor(adamw.steps), "pieces": torch.tensor(pieces)}
+    return copies | {"steps": torch.tensor(adamw.steps)}
 
 
 def restore_state(
     values: Tensor, gradient: Tensor, adamw: AdamW, state: Mapping[str, Tensor]
-) -> int:
-    """Restore a state of `save_state` in place, and return its pieces. Raises TrainingError if its
-    shape differs.
-    """
+) -> None:
+    """Restore a state of `save_state` in place. Raises TrainingError if its shape differs."""
     vectors = _vectors(values, gradient, adamw)
-    if set(state) != {*vectors, "steps", "pieces"}:
+    if not {*vectors, "steps"} <= set(state):
         raise TrainingError(
             f"a learner's state cannot consist of {', '.join(sorted(state)) or 'nothing'}"
         )
@@ -138,7 +136,6 @@ def restore_state(
     for name, vector in vectors.items():
         vector.copy_(state[name])
     adamw.steps = int(state["steps"])
-    return int(state["pieces"])
 
 
 def _vectors(values: Tensor, gradient: Tensor, adamw: AdamW) -> dict[str, Tensor]:

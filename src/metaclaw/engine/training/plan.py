@@ -13,7 +13,7 @@ import torch
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum, Drawing, Loss
 from metaclaw.engine.checkpoint import Shape, choose_place, map_tensors, read_shape
-from metaclaw.engine.training import frames
+from metaclaw.engine.training.calls import Planned
 from metaclaw.engine.training.learner import Learner, bytes_per_row, is_out_of_memory
 from metaclaw.engine.training.lora import projection_shapes
 from metaclaw.errors import TrainerMemoryError
@@ -27,25 +27,27 @@ _SMALL: Final = {"cpu": (2, 4, 16), "cuda": (32, 16, 64)}
 """Prompts, answers to each, and tokens that are drawn to measure."""
 
 
-def make_plan(folder: Path, message: frames.Plan, make: Callable[[], Learner]) -> frames.Planned:
+def make_plan(
+    folder: Path, device: str, rank: int, slots: int, make: Callable[[], Learner]
+) -> Planned:
     """Measure with the learner that `make` loads; without figures of speed if memory is short."""
     shape, tensors = read_shape(folder), map_tensors(folder)
-    device, dtype = choose_place(message.device, "auto")
+    device, dtype = choose_place(device, "auto")
     width = getattr(torch, dtype).itemsize
     projections = projection_shapes(tensors)
     adapted = sum(rows * columns for rows, columns in projections.values())
-    lora = sum(message.rank * (rows + columns) for rows, columns in projections.values())
+    lora = sum(rank * (rows + columns) for rows, columns in projections.values())
     parameters = sum(tensor.numel() for tensor in tensors.values())
     stored = sum(tensor.numel() * tensor.itemsize for tensor in tensors.values())
     is_cpu = device == "cpu"
     base = 4 * parameters if is_cpu else stored
     merged = adapted * width
     positions = min(shape.positions, _MOST_CONTEXT)
-    cache = message.slots * positions * shape.layers * shape.kv_width * width
+    cache = slots * positions * shape.layers * shape.kv_width * width
     rows = _LEAST_ROWS * bytes_per_row(shape, width)
     free = _free_bytes(device)
-    speed = _measure(shape, message, make, "cpu" if is_cpu else "cuda")
-    return frames.Planned(
+    speed = _measure(shape, make, "cpu" if is_cpu else "cuda")
+    return Planned(
         device=device,
         parameters=parameters,
         serving_bytes=parameters * width + cache,
@@ -56,9 +58,7 @@ def make_plan(folder: Path, message: frames.Plan, make: Callable[[], Learner]) -
     )
 
 
-def _measure(
-    shape: Shape, message: frames.Plan, make: Callable[[], Learner], kind: str
-) -> tuple[float, float]:
+def _measure(shape: Shape, make: Callable[[], Learner], kind: str) -> tuple[float, float]:
     """Tokens drawn and learned per second; zeros if the memory is too small."""
     prompts, group, tokens = _SMALL[kind]
     chance = random.Random(0)

@@ -6,25 +6,51 @@ import gc
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from metaclaw.domain.policy import Weights
-from metaclaw.domain.training import Adam, Datum, Loss, PieceStats, RunProgress, StepStats
+from metaclaw.domain.training import (
+    Adam,
+    Datum,
+    Drawing,
+    Loss,
+    PieceStats,
+    Rollout,
+    RunProgress,
+    StepStats,
+)
 from metaclaw.durable_files import sync_path, write_file
+from metaclaw.engine.checkpoint import map_tensors
 from metaclaw.engine.frames import Pipe
-from metaclaw.engine.training import frames
+from metaclaw.engine.training.calls import (
+    UNTRAINED,
+    Answer,
+    Call,
+    FromTrainer,
+    Planned,
+    Source,
+)
 from metaclaw.engine.training.learner import Learner, describe_memory_error, is_out_of_memory
-from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
+from metaclaw.engine.training.lora import (
+    Adapter,
+    Pair,
+    Parameters,
+    check_modules,
+    projection_shapes,
+    read_adapter,
+    write_adapter,
+)
+from metaclaw.engine.training.packing import Pairs
 from metaclaw.engine.training.plan import make_plan
 from metaclaw.engine.training.run_files import RunFiles
 from metaclaw.errors import MetaClawError, TrainerMemoryError, TrainingError
+from metaclaw.ports import RunPlan
 
 BACKEND: Final = "embedded"
 """The backend of weights that were kept here."""
@@ -32,20 +58,7 @@ TRAINING_FILE: Final = "training_state.safetensors"
 """The file next to a kept adapter from which training can continue."""
 _GRADIENT: Final = "gradient"
 
-Line: TypeAlias = Pipe[frames.ToTrainer, frames.FromTrainer]
-
-
-@dataclass(frozen=True, slots=True)
-class RunIdentity:
-    """The identity of a run: the same plan continues it, another plan is refused. `model`
-    identifies the base model.
-    """
-
-    name: str
-    start: Weights | None
-    rank: int
-    seed: int
-    model: str
+Line: TypeAlias = Pipe[Call, FromTrainer]
 
 
 class Run:
@@ -98,9 +111,12 @@ class Run:
             self._saved = self.progress
 
 
-def open_run(learner: Learner, files: RunFiles, plan: RunIdentity) -> tuple[Run, list[str]]:
-    """Continue a run, or begin it. Also returns notes for the owner."""
-    files.claim(asdict(plan))
+def open_run(learner: Learner, files: RunFiles, plan: RunPlan, model: str) -> tuple[Run, list[str]]:
+    """Continue a run, or begin it; another plan or base model is refused. Also returns notes for
+    the owner."""
+    identity = asdict(plan) | {"model": model}
+    del identity["folder"]
+    files.claim(identity)
     recovered = files.recover()
     if recovered is not None:
         _restore(learner, recovered.step, recovered.gradient)
@@ -110,7 +126,7 @@ def open_run(learner: Learner, files: RunFiles, plan: RunIdentity) -> tuple[Run,
     return Run(learner, files, RunProgress()), notes
 
 
-def _begin(learner: Learner, plan: RunIdentity) -> list[str]:
+def _begin(learner: Learner, plan: RunPlan) -> list[str]:
     if plan.start is None:
         return []
     adapter = read_adapter(Path(plan.start.adapter))
@@ -129,24 +145,18 @@ def _begin(learner: Learner, plan: RunIdentity) -> list[str]:
     return []
 
 
-def _shrink(learner: Learner, source: Path, scale: float, folder: Path, base: str) -> None:
+def _shrink(source: Path, scale: float, folder: Path, base: str) -> None:
     """Write a copy of kept weights with their change multiplied by a scale; the optimiser's moments
     stay as they were.
     """
     whole = read_adapter(source)
-    adapter = Adapter(
-        whole.rank,
-        whole.alpha,
-        {module: Pair(a, scale * b) for module, (a, b) in whole.pairs.items()},
-    )
-    state = load(_read_training(source))
-    with _using(learner, adapter):
-        values = learner.state()["adapter"]
-    if values.shape != state["adapter"].shape:
-        raise TrainingError(
-            f"the weights in {source} are not from this run: their training state has another size"
-        )
-    _write_weights(folder, adapter, save(state | {"adapter": values}), base)
+    pairs = {module: Pair(a, scale * b) for module, (a, b) in whole.pairs.items()}
+    adapter, state = Adapter(whole.rank, whole.alpha, pairs), load(_read_training(source))
+    shapes = projection_shapes(map_tensors(Path(base)))
+    check_modules(adapter, shapes)
+    vector = Parameters(shapes, whole.rank, whole.alpha, torch.device("cpu"))
+    vector.adopt(adapter)
+    _write_weights(folder, adapter, save(state | {"adapter": vector.values}), base)
 
 
 def _write_weights(folder: Path, adapter: Adapter, training: bytes, base: str) -> None:
@@ -169,47 +179,17 @@ def _write_weights(folder: Path, adapter: Adapter, training: bytes, base: str) -
         raise TrainingError(f"cannot keep weights in {folder}: {error}") from error
 
 
-@contextmanager
-def _using(learner: Learner, adapter: Adapter | None) -> Iterator[None]:
-    """Use the weights of an adapter, or of the untrained model, while the block runs."""
-    present = learner.adapter()
-    learner.adopt(adapter)
-    try:
-        yield
-    finally:
-        learner.adopt(present)
-
-
 def _step_part(learner: Learner) -> bytes:
-    return save(
-        {
-            name: tensor.cpu().contiguous()
-            for name, tensor in learner.state().items()
-            if not name.startswith(_GRADIENT)
-        }
-    )
+    return save({name: part for name, part in learner.state().items() if name != _GRADIENT})
 
 
 def _gradient_part(learner: Learner) -> bytes:
-    """The gradient, and the counters that accumulating changes; weights and moments are in the file
-    of the step.
-    """
-    state = learner.state().items()
-    return save(
-        {
-            name: tensor.cpu().contiguous()
-            for name, tensor in state
-            if name.startswith(_GRADIENT) or tensor.numel() == 1
-        }
-    )
+    """The gradient alone; the rest is in the file of the step."""
+    return save({_GRADIENT: learner.state()[_GRADIENT]})
 
 
 def _restore(learner: Learner, step: bytes, gradient: bytes | None) -> None:
-    none = {
-        name: torch.zeros_like(tensor)
-        for name, tensor in learner.state().items()
-        if name.startswith(_GRADIENT)
-    }
+    none = {_GRADIENT: torch.zeros_like(learner.state()[_GRADIENT])}
     learner.restore(none | load(step) | ({} if gradient is None else load(gradient)))
 
 
@@ -233,83 +213,83 @@ class Trainer:
         self._base = base
         self._learner: Learner | None = None
         self._run: Run | None = None
-        self._asked: frames.Open | None = None
+        self._plan: RunPlan | None = None
 
     def serve(self, pipe: Line) -> None:
         """Answer until the pipe ends."""
         while True:
-            pipe.send(self.answer_safely(pipe.wait()))
+            pipe.send(self.answer(pipe.wait()))
 
-    def answer_safely(self, message: frames.ToTrainer) -> frames.FromTrainer:
-        """`answer`, but with a RequestFailed instead of an exception."""
+    def answer(self, call: Call) -> FromTrainer:
+        """Do a call; return its value or its error."""
         try:
-            return self.answer(message)
+            return Answer(getattr(self, call.method)(*call.arguments))
+        except TrainingError as error:
+            return error
         except MetaClawError as error:
-            needs_memory = isinstance(error, TrainerMemoryError)
-            return frames.RequestFailed(str(error), needs_memory=needs_memory)
+            return TrainingError(str(error))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            return frames.RequestFailed(describe_memory_error(error), needs_memory=True)
+            return TrainerMemoryError(describe_memory_error(error))
 
-    def answer(self, message: frames.ToTrainer) -> frames.FromTrainer:
-        """Do the work of a message. Raises MetaClawError."""
-        match message:
-            case frames.Open():
-                return self._open(message)
-            case frames.Sample():
-                with self._weights(message.source) as learner:
-                    return frames.Sampled(learner.sample(message.prompts, message.drawing))
-            case frames.Score():
-                with self._weights(message.source) as learner:
-                    return frames.Scored(learner.score(message.pairs))
-            case frames.Accumulate():
-                with self._training() as run:
-                    return frames.Accumulated(run.accumulate(message.data, message.loss))
-            case frames.Apply():
-                with self._training() as run:
-                    return frames.Applied(run.apply(message.adam, message.normaliser))
-            case frames.Keep():
-                with self._weights(frames.Present()) as learner:
-                    _write_weights(
-                        Path(message.folder), learner.adapter(), _step_part(learner), self._base
-                    )
-            case frames.Shrink():
-                with self._weights(frames.Kept(message.adapter)) as learner:
-                    _shrink(
-                        learner,
-                        Path(message.adapter),
-                        message.scale,
-                        Path(message.folder),
-                        self._base,
-                    )
-            case frames.Close():
-                self._close(discard=message.discard)
-            case frames.Plan():
-                self._close(discard=False)
-                make = partial(self._new_learner, message.rank, 0)
-                return make_plan(Path(self._base), message, make)
-            case _:
-                assert_never(message)
-        return frames.Done()
-
-    def _open(self, message: frames.Open) -> frames.Opened:
-        if self._run is not None and message == self._asked:
-            return frames.Opened(self._run.progress, [])
-        self._close(discard=False)
-        plan = RunIdentity(message.name, message.start, message.rank, message.seed, self._model)
-        files = RunFiles(Path(message.folder))
+    def open(self, plan: RunPlan) -> tuple[RunProgress, list[str]]:
+        """Begin or continue a run; returns its progress, and notes for the owner."""
+        if self._run is not None and plan == self._plan:
+            return self._run.progress, []
+        self.close(discard=False)
+        files = RunFiles(plan.folder)
         try:
             # A new learner, because the old one may be trained, even if it has the same rank and
             # seed.
-            self._run, notes = open_run(self._new_learner(plan.rank, plan.seed), files, plan)
+            learner = self._new_learner(plan.rank, plan.seed)
+            self._run, notes = open_run(learner, files, plan, self._model)
         except MetaClawError:
             files.release(discard=False)
             raise
-        self._asked = message
-        return frames.Opened(self._run.progress, notes)
+        self._plan = plan
+        return self._run.progress, notes
 
-    def _close(self, *, discard: bool) -> None:
+    def sample(
+        self, prompts: Sequence[Sequence[int]], drawing: Drawing, source: Source
+    ) -> list[list[Rollout]]:
+        """Draw rollouts, in the order of their prompts."""
+        with self._weights(source) as learner:
+            return learner.sample(prompts, drawing)
+
+    def score(self, pairs: Pairs, source: Source) -> list[tuple[float, ...]]:
+        """Log-probabilities of each second part after its first."""
+        with self._weights(source) as learner:
+            return learner.score(pairs)
+
+    def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
+        """Add one piece's gradient."""
+        with self._training() as run:
+            return run.accumulate(data, loss)
+
+    def apply(self, adam: Adam, normaliser: float) -> StepStats:
+        """Make one optimiser step, and write it to disk."""
+        with self._training() as run:
+            return run.apply(adam, normaliser)
+
+    def keep(self, folder: Path) -> None:
+        """Write the current weights into a folder, atomically."""
+        with self._weights(None) as learner:
+            _write_weights(folder, learner.adapter(), _step_part(learner), self._base)
+
+    def shrink(self, adapter: Path, scale: float, folder: Path) -> None:
+        """Write kept weights into another folder, with their change multiplied by a scale."""
+        _shrink(adapter, scale, folder, self._base)
+
+    def plan(self, device: str, rank: int, slots: int) -> Planned:
+        """Measure what the model needs and how fast it is. `slots` are the requests that are served
+        at once."""
+        self.close(discard=False)
+        make = partial(self._new_learner, rank, 0)
+        return make_plan(Path(self._base), device, rank, slots, make)
+
+    def close(self, discard: bool) -> None:
+        """End the run. Unless it is discarded, its state is written to disk first."""
         run, self._run = self._run, None
         if run is not None:
             run.close(discard=discard)
@@ -334,16 +314,16 @@ class Trainer:
         return self._run
 
     @contextmanager
-    def _weights(self, source: frames.Source) -> Iterator[Learner]:
+    def _weights(self, source: Source) -> Iterator[Learner]:
         """The learner, with the weights of this source while the block runs."""
-        if isinstance(source, frames.Present):
+        if source is None:
             self._open_run()
             assert self._learner is not None
             yield self._learner
             return
-        adapter = read_adapter(Path(source.adapter)) if isinstance(source, frames.Kept) else None
+        adapter = None if source == UNTRAINED else read_adapter(Path(source))
         learner = self._learner or self._new_learner(adapter.rank if adapter else 1, 0)
-        with _using(learner, adapter):
+        with learner.using(adapter):
             yield learner
 
     def _new_learner(self, rank: int, seed: int) -> Learner:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from metaclaw.domain.training import Drawing, Rollout
+from metaclaw.engine.drawing import Wave, uniforms
 from metaclaw.engine.stack import Stack
-from metaclaw.engine.training.decode import Wave, uniforms
 from metaclaw.engine.training.decode_cpu import LeavingDecoder
 from metaclaw.engine.training.decode_cuda import StaticDecoder
 from metaclaw.errors import TrainingError
@@ -45,8 +45,8 @@ def as_rollout(
 class Rollouts:
     """Draws rollouts with the weights of a stack.
 
-    On a CPU finished rollouts leave the batch; elsewhere shapes are static, and with `graphs` each
-    step is one recorded CUDA graph. `static` chooses between the two where both work; `share`
+    On a CPU finished rollouts leave the batch; elsewhere shapes are static, and each step is one
+    recorded CUDA graph. `static` chooses between the two where both work; `share`
     reduces the amount that is drawn and kept at once."""
 
     def __init__(
@@ -54,18 +54,13 @@ class Rollouts:
         stack: Stack,
         decode: Callable[[Sequence[int]], str],
         *,
-        graphs: bool = True,
         static: bool | None = None,
         share: float = 1.0,
     ) -> None:
         self._stack = stack
         self._decode = decode
         is_static = stack.device.type != "cpu" if static is None else static
-        self._decoder = (
-            StaticDecoder(stack, graphs=graphs, share=share)
-            if is_static
-            else LeavingDecoder(stack, share)
-        )
+        self._decoder = StaticDecoder(stack, share) if is_static else LeavingDecoder(stack, share)
 
     def refresh(self) -> None:
         """Use the stack's weights as they are now; buffers and recorded graphs stay."""
