@@ -83,7 +83,6 @@ _SETTING_UP: Final = re.compile(
     rf"(?:\$\(|`|<\()\s*(?:\S*/)?(?:{'|'.join(TABLES['setting_up'].split())}"
     r"|\S+ (?:\S+ )?(?:completion|completions|shellenv|shell-init|init|hook|activate|env))\b"
 )
-_POWERSHELL: Final = re.compile(r"(?i)\s*(?:iex|invoke-expression)\b")
 _GLUED_MESSAGE: Final = re.compile(r"(-[a-z]{0,3}m)(\S*\s[\s\S]*)")
 # Reasons are logged, so they must not contain words of the command.
 _HIDDEN_CODE: Final = "code runs what it decodes or loads first"
@@ -143,9 +142,6 @@ def commands_of(source: str) -> Commands:
         reason = f"more than {MOST_SCRIPT_CHARS} characters"
     pieces = tuple(dict.fromkeys(piece.strip() for piece in _PIECES.split(source) if piece.strip()))
     whole = SeenText(source)
-    # PowerShell is not parsed: `iex ((New-Object …))` is also read with `$(` and without parentheses.
-    powershell = [source.replace(" (", " $("), re.sub("[()]", "", source)]
-    pieces += tuple(powershell) if _POWERSHELL.match(source) else ()
     return Commands(whole, (whole,), tuple(map(SeenText, (source, *pieces))), pieces, (), reason)
 
 
