@@ -38,6 +38,7 @@ from metaclaw.checks import (
 )
 from metaclaw.loading import loaded_on_use
 from metaclaw.skills.block import (
+    SKILL_TOOL,
     Block,
     already_present,
     estimate_tokens,
