@@ -21,13 +21,13 @@ from metaclaw.checks.shell_programs import (
 _SCRIPT_OPTION: Final = re.compile(r"-[A-Za-z]*c|/c|-command", re.IGNORECASE)
 _CODE_OPTION: Final = re.compile(r"-[A-Za-z]*[cerpEn]|--eval|--print|--command|eval")
 _SOURCING: Final = words("source . eval")
-DOWNLOADING, _SCRIPT_WORDS, _RUNNING_IN_TMUX, _IMAGE_PROGRAMS = (
-    words(TABLES[name])
-    for name in ("downloading", "script_words", "running_in_tmux", "image_programs")
+DOWNLOADING, _SCRIPT_WORDS, _RUNNING_IN_TMUX = (
+    words(TABLES[name]) for name in ("downloading", "script_words", "running_in_tmux")
 )
-_SCRIPT_OPTIONS: Final = {
-    name: options.split() for name, options in TABLES["script_options"].items()
-}
+_SCRIPT_OPTIONS, _COMMAND_OPTIONS = (
+    {name: options.split() for name, options in TABLES[key].items()}
+    for key in ("script_options", "command_options")
+)
 _EDITORS: Final = words("ed ex vi vim nvim")
 _STREAM_EDITORS: Final = words("sed gsed perl ruby")
 _IN_PLACE: Final = re.compile(r"-[a-zA-Z0]*i|--in-?place")
@@ -193,27 +193,12 @@ def code_in(texts: Sequence[str]) -> Iterator[str]:
 def commands_in(texts: Sequence[str]) -> Iterator[list[str]]:
     """The commands among the words of a command."""
     name = program_name(texts[0]) if texts else ""
-    options = {
-        "fd": "-x -X --exec --exec-batch",
-        "fdfind": "-x -X --exec --exec-batch",
-        "nix": "-c --command",
-        "guix": "-c --command",
-    }
-    starting = options.get(name, "-exec -execdir -ok -okdir" if name == "find" else "").split()
+    starting = _COMMAND_OPTIONS.get(name, ())
     for at, text in enumerate(texts):
         if text in starting:
             rest = texts[at + 1 :]
             end = next((i for i, word in enumerate(rest) if word in (";", "+")), len(rest))
             yield [word for word in rest[:end] if word != "{}"]
-    if name in ("docker", "podman") and "run" in texts[:4]:
-        images = [
-            (program_name(text.partition(":")[0]), at)
-            for at, text in enumerate(texts)
-            if "/" in text
-        ]
-        yield from [[image, *texts[at + 1 :]] for image, at in images if image in _IMAGE_PROGRAMS][
-            :1
-        ]
 
 
 _ALIAS: Final = re.compile(r"\balias\.[\w-]+[= ](?!-)(.+)", re.DOTALL)
