@@ -19,6 +19,7 @@ from metaclaw.checks.shell_programs import (
 )
 
 _SCRIPT_OPTION: Final = re.compile(r"-[A-Za-z]*c|/c|-command", re.IGNORECASE)
+_ENCODED: Final = re.compile(r"-e(?:nc|ncodedcommand|c)?", re.IGNORECASE)
 _CODE_OPTION: Final = re.compile(r"-[A-Za-z]*[cerpEn]|--eval|--print|--command|eval")
 _SOURCING: Final = words("source . eval")
 DOWNLOADING, _SCRIPT_WORDS, _RUNNING_IN_TMUX = (
@@ -154,28 +155,18 @@ def scripts_in(texts: Sequence[str]) -> Iterator[str]:
     if name in _SCRIPT_WORDS and (name != "tmux" or not _RUNNING_IN_TMUX.isdisjoint(texts)):
         yield from (text for text in texts[1:] if " " in text and not text.startswith("-"))
     options = _SCRIPT_OPTIONS.get(name, ())
+    for word, after in pairwise(texts):
+        if word in options or ("-c" in options and re.fullmatch("-[a-z]*c", word)):
+            yield after
     for at, text in enumerate(texts):
-        if (
-            text in options or ("-c" in options and re.fullmatch("-[a-z]*c", text))
-        ) and at + 1 < len(texts):
-            yield texts[at + 1]
-        elif text.startswith("--") and "=" in text and text.partition("=")[0] in options:
-            yield text.partition("=")[2]
+        option, _, value = text.partition("=")
+        if option.startswith("--") and option in options and value:
+            yield value
         elif program_name(text) in SHELLS:
-            option = next(
-                (
-                    i
-                    for i in range(at + 1, min(at + 8, len(texts)))
-                    if _SCRIPT_OPTION.fullmatch(texts[i])
-                ),
-                None,
-            )
-            if option is not None and option + 1 < len(texts):
-                yield texts[option + 1]
-            if any(
-                re.fullmatch(r"-e(?:nc|ncodedcommand|c)?", word, re.IGNORECASE) and len(after) > 7
-                for word, after in pairwise(texts)
-            ):
+            behind = list(pairwise(texts[at + 1 :]))
+            scripts = (after for word, after in behind[:7] if _SCRIPT_OPTION.fullmatch(word))
+            yield from islice(scripts, 1)
+            if any(_ENCODED.fullmatch(word) and len(after) > 7 for word, after in behind):
                 yield "$EncodedCommand"
     if name == "git" and texts[1:3] == ["submodule", "foreach"]:
         yield " ".join(word for word in texts[3:] if not word.startswith("-"))
