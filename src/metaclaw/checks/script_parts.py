@@ -119,7 +119,8 @@ def run_files(texts: Sequence[str], bare: Sequence[str]) -> set[str]:
     if bare and bare[0] in ("make", "gmake"):
         found.update(after for word, after in pairwise(texts) if word in ("-f", "--file"))
         found |= {"Makefile", "makefile"}
-    return {name.removeprefix("./") for name in found}
+    # A word with blanks is a script, as in `bash -c "curl …"`.
+    return {name.removeprefix("./") for name in found if " " not in name}
 
 
 def runs_option(texts: Sequence[str]) -> bool:
