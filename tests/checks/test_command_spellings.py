@@ -31,7 +31,6 @@ STARTED = [
     "function x {{ {}; }}; x",
     "mise x -- {}",
     "systemd-run --user {}",
-    "some-unknown-wrapper --fast {}",
     "find . -type d -exec {} \\;",
     "fd . -x {}",
     "npx -y concurrently '{}' 'echo x'",

@@ -17,6 +17,5 @@ from metaclaw.checks.leniency import (
     with_gaps,
 )
 from metaclaw.checks.run import Screen, examine, examine_all, examine_many, run_check, screen_of
-from metaclaw.checks.shell import Script, ShellSyntaxError, Word, read_script
 from metaclaw.checks.syntax import check_of, check_trouble, parse_check, waits_for_person
 from metaclaw.checks.workers import wall_limit_s, work_clock

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from metaclaw.checks.calls import SeenCall, seen_calls, strings_in
-from metaclaw.checks.commands import SeenText, code_texts, commands_of, names_operator
+from metaclaw.checks.commands import SeenText, code_texts, commands_of, reads_whole
 from metaclaw.checks.consent import deletion_consent
 from metaclaw.domain.chat import Json, Message, Part, Role, Text, ToolCall, ToolResult, text_of
 from metaclaw.domain.check import Conversation, PatternCheck, Place, ToolClass, Where
@@ -137,26 +137,18 @@ def texts_at(answer: Sequence[Part], where: Where) -> list[str]:
         text = text_of(answer)
         return [text] if text.strip() else []
     calls = _seen(answer, where.tools)
-    return [
-        seen.text
-        for call in calls
-        for seen in _texts_of(call, where.tools, is_whole=True, is_written=True)
-    ]
+    return [seen.text for call in calls for seen in _texts_of(call, where.tools, is_whole=True)]
 
 
 def pattern_texts(answer: Sequence[Part], check: PatternCheck) -> list[SeenText]:
     """The texts that a pattern searches. Of a shell script these are its commands; the whole script
-    only if the pattern must be found or contains an operator; the script as written only if the
-    pattern must be found or contains a quotation mark."""
+    only if the pattern must be found or contains an operator or a quotation mark."""
     if check.where.place is Place.ANSWER:
         return [SeenText(text) for text in texts_at(answer, check.where)]
-    is_whole = check.must_match or names_operator(check.pattern)
-    is_written = check.must_match or '"' in check.pattern or "'" in check.pattern
+    is_whole = check.must_match or reads_whole(check.pattern)
     tools = check.where.tools
     return [
-        text
-        for call in _seen(answer, tools)
-        for text in _texts_of(call, tools, is_whole=is_whole, is_written=is_written)
+        text for call in _seen(answer, tools) for text in _texts_of(call, tools, is_whole=is_whole)
     ]
 
 
@@ -203,9 +195,7 @@ def _seen(answer: Sequence[Part], tools: Sequence[str]) -> list[SeenCall]:
     )
 
 
-def _texts_of(
-    call: SeenCall, tools: Sequence[str], *, is_whole: bool, is_written: bool
-) -> list[SeenText]:
+def _texts_of(call: SeenCall, tools: Sequence[str], *, is_whole: bool) -> list[SeenText]:
     """The texts of a call that a pattern searches: the commands or files if the check names the
     class, else the arguments.
     """
@@ -217,15 +207,10 @@ def _texts_of(
             for text in texts
             for seen in (code_texts(text) if call.kind is ToolClass.SHELL else (SeenText(text),))
         ]
-    is_json = '"' in call.written and is_written
-    seen = [] if is_by_class else [SeenText(call.written if is_json else call.other_arguments())]
+    seen = [] if is_by_class else [SeenText(call.written if is_whole else call.other_arguments())]
     for text in call.texts:
         commands = commands_of(text)
-        seen += [
-            *([commands.written] if is_written else []),
-            *(commands.wholes if is_whole else []),
-            *commands.texts,
-        ]
+        seen += [*(commands.wholes if is_whole else ()), *commands.texts]
     return seen
 
 

@@ -1,8 +1,7 @@
 """Tool calls for checks: unwrap calls that contain other calls, and give each its class and the
 commands or files in it.
 
-A command is unwrapped (`bash -lc "…"`, an argument list); `cd x && …` stays as it is. A change of a
-file is a text with the path on the first line and the new text below, one for each file of a patch.
+A change of a file is a text with the path on the first line and the new text below, one for each file of a patch.
 """
 
 import json
@@ -20,24 +19,17 @@ from metaclaw.checks.shell import unescaped
 from metaclaw.checks.shell_programs import (
     PATCH_BEGIN,
     PATCH_FILE,
-    SHELLS,
     TABLES,
     patched_files,
-    program_name,
 )
 from metaclaw.domain.chat import Json, ToolCall
 from metaclaw.domain.check import ToolClass, is_named, runs_code, tool_class
 
 _MOST_CALLS: Final = 64
 _MOST_DEPTH: Final = 4
-_MOST_COMMAND_CHARS: Final = 20_000
 # Keys of arguments by their meaning, as `plain_key` spells them; the first that a call has counts.
 _KEYS: Final = {meaning: keys.split() for meaning, keys in TABLES["call_keys"].items()}
 _STDIN_END: Final = "END-OF-STDIN"
-_STARTS_SHELL: Final = re.compile(
-    r"(?i)\s*\S{0,60}(?:sh|powershell|cmd)(?:\.exe)?['\"]?\s+(?:\S+\s+){0,6}?['\"]?[-/]\w*c"
-)
-_SCRIPT_OPTION: Final = re.compile(r"-\w*c|/c|-command", re.IGNORECASE)
 _PAIR: Final = re.compile(
     r"""["']?([A-Za-z_]\w*)["']?\s*:\s*(?:"((?:[^"\\]|\\.)*+)"?|'((?:[^'\\]|\\.)*+)'?)""", re.DOTALL
 )
@@ -292,33 +284,14 @@ def _lines(value: Json, *, is_argv: bool = True) -> list[str]:
         inner = decoded(value) if value.lstrip().startswith(("[", '{"')) else None
         if isinstance(inner, dict):
             return _commands(inner) or [value]
-        return _lines(inner) if isinstance(inner, list) and inner else [_unwrapped(value)]
+        return _lines(inner) if isinstance(inner, list) and inner else [value]
     words = [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
     if not words:
         return []
     # A list of whole commands, or the words of one command.
     if not is_argv or (" " in words[0].strip() and not words[0].startswith("/")):
-        return [_unwrapped(word) for word in words]
-    return [_unwrapped(shlex.join(words))]
-
-
-def _unwrapped(command: str) -> str:
-    """The script in a command that only passes it to a shell, or else the command."""
-    for _ in range(_MOST_DEPTH):
-        is_long = len(command) > _MOST_COMMAND_CHARS
-        if is_long or "$'" in command or not _STARTS_SHELL.match(command):
-            break
-        try:
-            shell, *options, script = shlex.split(command)
-        except ValueError:
-            break
-        is_for_shell = program_name(shell).lower() in SHELLS and options
-        if not is_for_shell or not all(word.startswith(("-", "/")) for word in options):
-            break
-        if not _SCRIPT_OPTION.fullmatch(options[-1]):
-            break
-        command = script
-    return command
+        return words
+    return [shlex.join(words)]
 
 
 def _normal_path(path: str) -> str:

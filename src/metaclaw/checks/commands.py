@@ -60,9 +60,8 @@ _MOST_SCRIPTS: Final = 128
 _MOST_STEPS: Final = 8
 _PIECES: Final = re.compile(r"[;&|\n()`]+")
 _NEGATED_SET: Final = re.compile(r"\[\^(?:\\.|[^\]\\])+\]")
-_OPERATOR: Final = re.compile(r"[;&]|\\n")
+_OPERATOR: Final = re.compile(r"[;&'\"]|\\n")
 _IN_WORD: Final = re.compile(r"[;&|\n]")
-_EXPANDED: Final = ("$(", "`", "<(", ">(")
 _LIKE_A_COMMAND: Final = re.compile(
     r"[\s;&|(\"'`$!]*(?:--?[A-Za-z][A-Za-z-]*|(?:[\w.~-]*/)*[a-z][a-z.+-]{0,15}\d{0,2})(?=\s|\Z|[;&|)=])"
 )
@@ -83,7 +82,6 @@ _SETTING_UP: Final = re.compile(
     rf"(?:\$\(|`|<\()\s*(?:\S*/)?(?:{'|'.join(TABLES['setting_up'].split())}"
     r"|\S+ (?:\S+ )?(?:completion|completions|shellenv|shell-init|init|hook|activate|env))\b"
 )
-_POWERSHELL: Final = re.compile(r"(?i)\s*(?:iex|invoke-expression)\b")
 _GLUED_MESSAGE: Final = re.compile(r"(-[a-z]{0,3}m)(\S*\s[\s\S]*)")
 # Reasons are logged, so they must not contain words of the command.
 _HIDDEN_CODE: Final = "code runs what it decodes or loads first"
@@ -116,12 +114,11 @@ class SeenText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The parts of a script: `written` is the source without comments; `wholes` are the script and
-    those within it, with words in plain spelling and operators; `lines` are its commands without
-    quoted parts; `texts` the same with and without them; `files` are the paths and texts that it
-    writes; `unread` says why a part could not be read, or is empty."""
+    """The parts of a script: `wholes` are the script and those within it as written, without
+    comments; `lines` are its commands without quoted parts; `texts` the same with and without them;
+    `files` are the paths and texts that it writes; `unread` says why a part could not be read, or
+    is empty."""
 
-    written: SeenText
     wholes: tuple[SeenText, ...]
     texts: tuple[SeenText, ...]
     lines: tuple[str, ...]
@@ -143,10 +140,7 @@ def commands_of(source: str) -> Commands:
         reason = f"more than {MOST_SCRIPT_CHARS} characters"
     pieces = tuple(dict.fromkeys(piece.strip() for piece in _PIECES.split(source) if piece.strip()))
     whole = SeenText(source)
-    # PowerShell is not parsed: `iex ((New-Object …))` is also read with `$(` and without parentheses.
-    powershell = [source.replace(" (", " $("), re.sub("[()]", "", source)]
-    pieces += tuple(powershell) if _POWERSHELL.match(source) else ()
-    return Commands(whole, (whole,), tuple(map(SeenText, (source, *pieces))), pieces, (), reason)
+    return Commands((whole,), tuple(map(SeenText, (source, *pieces))), pieces, (), reason)
 
 
 @lru_cache(128)
@@ -169,8 +163,9 @@ def code_edits(code: str) -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache(1024)
-def names_operator(pattern: str) -> bool:
-    """Whether a pattern contains `;`, `&` or a new line, so that it may match several commands."""
+def reads_whole(pattern: str) -> bool:
+    """Whether a pattern contains `;`, `&`, a new line or a quotation mark, so that it may match
+    several commands, or a script as written."""
     return _OPERATOR.search(_NEGATED_SET.sub("", pattern)) is not None
 
 
@@ -193,15 +188,12 @@ class _Walk(ShellReader):
 
     def walk(self, source: str) -> Commands:
         self.read(source)
-        written = SeenText(_without_comments(self.script), tuple(sorted(self._quoted)))
-        self._wholes = {_whole(self.script, written.quoted): None, **self._wholes}
-        texts, files = tuple(self._texts) or (written,), tuple(self._files.items())
+        whole = _whole(self.script, self._quoted)
         return Commands(
-            written,
-            tuple(self._wholes),
-            texts,
+            (whole, *self._wholes),
+            tuple(self._texts) or (whole,),
             tuple(self._lines),
-            files,
+            tuple(self._files.items()),
             "; ".join(self._unread[:1]),
         )
 
@@ -215,7 +207,7 @@ class _Walk(ShellReader):
         self._quoted = []
         try:
             printed = self.read(source)
-            self._wholes[_whole(self.script, sorted(self._quoted))] = None
+            self._wholes[_whole(self.script, self._quoted)] = None
         except ShellSyntaxError as error:
             if "too" in str(error):
                 raise
@@ -503,53 +495,13 @@ def _with_message_apart(word: Word) -> list[Word]:
     return [Word(glued[1], word.begin, middle), Word(glued[2], middle, word.end)]
 
 
-def _without_comments(script: Script) -> str:
-    """The source of a script with blanks in place of its comments."""
+def _whole(script: Script, quoted: Sequence[tuple[int, int]]) -> SeenText:
+    """A script as written, with blanks in place of its comments."""
     pieces, at = [], 0
     for begin, end in script.comments:
         pieces += [script.source[at:begin], " " * (end - begin)]
         at = end
-    return "".join((*pieces, script.source[at:]))
-
-
-def _whole(script: Script, quoted: Sequence[tuple[int, int]]) -> SeenText:
-    """A script in plain spelling: operators within words are blanks, and here documents are left
-    out.
-    """
-    written = _without_comments(script)
-    places: dict[tuple[int, int], list[str]] = {}
-    for command in script.commands:
-        for word in (*command.assignments, *command.words):
-            places.setdefault((word.begin, word.end), []).append(word.text)
-        places |= {(document.begin, document.end): [_LEFT_OUT] for document in command.inputs}
-    marks = iter(quoted)
-    mark = next(marks, None)
-    pieces: list[str] = []
-    parts: list[tuple[int, int]] = []
-    at = size = 0
-    for (begin, end), texts in sorted(places.items(), key=lambda item: (item[0][0], -item[0][1])):
-        if begin < at:
-            continue  # within a word
-        raw = written[begin:end]
-        plain = (
-            raw if any(sign in raw for sign in _EXPANDED) else _IN_WORD.sub(" ", " ".join(texts))
-        )
-        pieces += [written[at:begin], plain]
-        size += begin - at
-        while mark is not None and mark[1] < end:
-            mark = next(marks, None)
-        if mark is not None and mark[0] <= begin:
-            parts.append((size, size + len(plain)))
-        size += len(plain)
-        at = end
-    text = "".join((*pieces, written[at:])).rstrip("\n")
-    cut = len(text) - len(text.lstrip("\n"))
-    return SeenText(
-        text[cut:],
-        tuple(
-            (begin - cut, end - cut) for begin, end in parts if begin >= cut and end <= len(text)
-        ),
-    )
+    return SeenText("".join((*pieces, script.source[at:])), tuple(sorted(quoted)))
 
 
 def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:

@@ -12,8 +12,8 @@ requirements.txt") or belong to another verb, it is not agreed to, and the agent
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Final
@@ -79,7 +79,6 @@ _AGREEMENT: Final = re.compile(
     rf"(?i)\W*(?:{_WORDS['agreement']})(?![^\W_])|\W*(?:{_WORDS['unspaced_agreement']})"
 )
 _CODE_THINGS: Final = re.compile(rf"(?i)\b(?:{_WORDS['code_things']})\b")
-_ELSE: Final = re.compile(rf"(?i)\b(?:{_WORDS['else']})\b|其他|别的|ほか")
 _ONLY: Final = re.compile(rf"(?i)\b(?:{_WORDS['only']})\b|只|仅|除了|だけ|以外")
 _BUT: Final = re.compile(r"(?i)\b(?:but|aber|mais|pero|mas|maar|но)\b|但")
 _LEADING: Final = re.compile(rf"(?i)\W*(?:(?:{_WORDS['before_verbs']}|{_WORDS['agreement']})\W+)*")
@@ -98,30 +97,12 @@ _NAME_LIKE: Final = re.compile(r"[/*_]|\w\.\w|^\.\w|\d")
 _LETTER: Final = re.compile(r"\w")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Consent:
     """The names of what may be deleted, and the clauses that forbid something."""
 
-    to_delete: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-
-    def allow(self, names: Sequence[str]) -> None:
-        self.to_delete += [name for name in names if name not in self.to_delete]
-        self.refused = [
-            clause for clause in self.refused if not any(name in clause for name in names)
-        ]
-
-    def refuse(self, clause: str) -> None:
-        self.refused = [*(one for one in self.refused if one != clause), clause][-_MOST_REFUSED:]
-        tokens = {token.name for token in _tokens(clause)}
-        if not tokens.isdisjoint(self.to_delete):
-            self.to_delete = [name for name in self.to_delete if name not in tokens]
-        elif (
-            _ABOUT.search(clause)
-            and not any(map(_NAME_LIKE.search, tokens))
-            and not _ELSE.search(clause)
-        ):
-            self.to_delete.clear()
+    to_delete: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def deletion_consent(messages: Sequence[Message]) -> Consent:
@@ -132,54 +113,45 @@ def deletion_consent(messages: Sequence[Message]) -> Consent:
         if message.role is Role.ASSISTANT:
             asked = text[-_MOST_CHARS:] or asked
         elif message.role is Role.USER and (said := _read_message(text, asked)) is not None:
-            found.to_delete.clear()
-            for step in said:
-                if isinstance(step, str):
-                    found.refuse(step)
-                else:
-                    found.allow(step)
-            asked = ""
+            refused = dict.fromkeys((*found.refused, *said.refused))
+            kept = [
+                clause for clause in refused if not any(name in clause for name in said.to_delete)
+            ]
+            found, asked = Consent(said.to_delete, tuple(kept[-_MOST_REFUSED:])), ""
     return found
 
 
 @lru_cache(512)  # a request repeats the messages of the one before
-def _read_message(text: str, asked: str) -> tuple[tuple[str, ...] | str, ...] | None:
-    """What a message says, in order: the names that it allows to delete, and the clauses that
-    forbid something; None if no words are the person's own."""
+def _read_message(text: str, asked: str) -> Consent | None:
+    """What a message allows and forbids; None if no words are the person's own."""
     said = _own_words(text)
     if not said:
         return None
-    steps: list[tuple[str, ...] | str] = []
     clauses = _split(said, _CLAUSE_END)
-    agrees = bool(clauses) and _is_agreement(clauses[0])
-    for clause in clauses:
-        if _NEGATION.search(clause):
-            steps.append(clause)
-            agrees = agrees and (not _ABOUT.search(clause) or _has_name(clause))
-        elif _is_order(clause):
-            agrees = agrees or not _ordered(clause)
-    refusals = [step for step in steps if isinstance(step, str)]
-    if all(map(_has_name, refusals)):
-        steps += [
-            tuple(_ordered(sentence))
-            for sentence in _split(said, _SENTENCE_END)
-            if _is_order(sentence) and _says_nothing_else(sentence)
-        ]
-    if agrees and asked and not _BUT.search(said):
-        steps.append(tuple(_answered(_asked_for(asked), clauses)))
-    return tuple(steps)
+    refused = tuple(clause for clause in clauses if _NEGATION.search(clause))
+    allowed: list[str] = []
+    if all(map(_has_name, refused)):
+        for sentence in _split(said, _SENTENCE_END):
+            if _is_order(sentence) and _says_nothing_else(sentence):
+                allowed += _ordered(sentence)
+    others = [clause for clause in clauses if clause not in refused]
+    agrees = any(
+        (clause is clauses[0] and _is_agreement(clause))
+        or (_is_order(clause) and not _ordered(clause))
+        for clause in others
+    )
+    takes_back = any(_ABOUT.search(clause) and not _has_name(clause) for clause in refused)
+    if agrees and asked and not takes_back and not _BUT.search(said):
+        names = _asked_for(asked)
+        chosen = _names_in(others).intersection(names)
+        if chosen or not any(map(_ONLY.search, clauses)):
+            kept = _names_in(refused)
+            allowed += [name for name in names if name not in kept and name in (chosen or names)]
+    return Consent(tuple(dict.fromkeys(allowed)), refused)
 
 
-def _answered(names: list[str], clauses: Sequence[str]) -> list[str]:
-    """Of the names in a question, those that an answer says yes to."""
-    refused = [clause for clause in clauses if _NEGATION.search(clause)]
-    kept = {token.name for clause in refused for token in _tokens(clause)}
-    chosen = {
-        token.name for clause in clauses if clause not in refused for token in _tokens(clause)
-    }.intersection(names)
-    if not chosen and any(map(_ONLY.search, clauses)):
-        return []
-    return [name for name in names if name not in kept and (not chosen or name in chosen)]
+def _names_in(clauses: Iterable[str]) -> set[str]:
+    return {token.name for clause in clauses for token in _tokens(clause)}
 
 
 def _own_words(text: str) -> str:
@@ -221,35 +193,19 @@ def _says_nothing_else(sentence: str) -> bool:
     if _NEGATION.search(sentence) or _ONLY.search(sentence) or ":" in sentence:
         return False
     tokens = _tokens(_ORDER.sub(" then ", _LEADING.sub("", sentence, count=1)))
-    for place, token in enumerate(tokens):
-        before = tokens[place - 1] if place else _START
-        after = tokens[place + 1] if place + 1 < len(tokens) else None
-        if token.is_one_of(_TURNING):
-            if not before.is_one_of(_CONTENTS):
-                return False
-        elif token.is_plain and not _is_plain_name(token, before, after):
-            return False
-    return True
-
-
-def _is_question(clause: str) -> bool:
-    return clause.endswith(("?", "？")) and not _WANTING.match(clause)
+    return not any(
+        _turns(before, token) or (token.is_plain and not _is_plain_name(token, before, after))
+        for before, token, after in _in_context(tokens)
+    )
 
 
 def _is_order(clause: str) -> bool:
-    return (
-        not _is_question(clause)
-        and not _CODE_THINGS.search(clause)
-        and _ORDER.search(clause) is not None
-    )
+    is_question = clause.endswith(("?", "？")) and not _WANTING.match(clause)
+    return not is_question and not _CODE_THINGS.search(clause) and _ORDER.search(clause) is not None
 
 
 def _is_agreement(clause: str) -> bool:
-    return (
-        not clause.endswith(("?", "？"))
-        and not _NEGATION.search(clause)
-        and _AGREEMENT.match(clause) is not None
-    )
+    return not clause.endswith(("?", "？")) and _AGREEMENT.match(clause) is not None
 
 
 def _has_name(clause: str) -> bool:
@@ -260,13 +216,14 @@ def _ordered(clause: str) -> list[str]:
     """The names of what an order deletes."""
     orders = list(_ORDER.finditer(clause))
     ends = [*(order.start() for order in orders[1:]), len(clause)]
-    names: list[str] = []
-    for order, end in zip(orders, ends, strict=True):
-        behind = [] if order["final"] else list(_names_behind(_tokens(clause[order.end() : end])))
-        names += behind or (
-            [] if order["verb"] else list(_names_before(_tokens(clause[: order.start()])))
+    return [
+        name
+        for order, end in zip(orders, ends, strict=True)
+        for name in _names_beside(
+            "" if order["verb"] else clause[: order.start()],
+            "" if order["final"] else clause[order.end() : end],
         )
-    return names
+    ]
 
 
 def _asked_for(text: str) -> list[str]:
@@ -293,9 +250,7 @@ def _proposed(sentence: str) -> list[str]:
     for clause in _split(text, _CLAUSE_END):
         about = _ABOUT.search(clause)
         if about and not _CODE_THINGS.search(clause) and not _NEGATION.search(clause):
-            names += list(_names_behind(_tokens(clause[about.end() :]))) or list(
-                _names_before(_tokens(clause[: about.start()]))
-            )
+            names += _names_beside(clause[: about.start()], clause[about.end() :])
     return names
 
 
@@ -341,16 +296,35 @@ def _tokens(clause: str) -> list[_Token]:
     return [token for token in found if _LETTER.search(token.name) or token.is_one_of(_AND)]
 
 
-def _names_behind(tokens: Sequence[_Token]) -> Iterator[str]:
-    """The names that follow a verb, up to the first word that turns to something else."""
+def _names_beside(before: str, behind: str) -> list[str]:
+    """The names behind a verb, or, if there are none, those before it, unless one may be a place:
+    "aus requirements.txt flask löschen".
+    """
+    # "du" is a place in French and a person in German, whose verbs come last.
+    earlier = [
+        token
+        for token in _tokens(before)
+        if not (token.is_one_of(_TURNING) and token.is_one_of(_SMALL))
+    ]
+    if any(_turns(one, token) for one, token, _ in _in_context(earlier)):
+        earlier = []
+    elif len(earlier) > 1 and earlier[0].is_plain and not earlier[1].is_unspaced:
+        del earlier[0]  # "Soll ich docs löschen?"
+    return list(_names(_tokens(behind))) or list(_names(earlier))
+
+
+def _turns(before: _Token, token: _Token) -> bool:
+    """Whether a word turns to a place or a reason; it does not in "all files in src/old"."""
+    return token.is_one_of(_TURNING, _BEHIND_PLACE) and not before.is_one_of(_CONTENTS)
+
+
+def _names(tokens: Sequence[_Token]) -> Iterator[str]:
+    """The names among some words, up to the first word that turns to something else."""
     unknown, has_names = 0, False
-    for place, token in enumerate(tokens):
-        before = tokens[place - 1] if place else _START
-        after = tokens[place + 1] if place + 1 < len(tokens) else None
-        if token.is_one_of(_TURNING):
-            if not before.is_one_of(_CONTENTS):
-                return
-        elif token.is_name or _is_plain_name(token, before, after):
+    for before, token, after in _in_context(tokens):
+        if _turns(before, token):
+            return
+        if token.is_name or _is_plain_name(token, before, after):
             if after is not None and (after.is_plain or _BEHIND_PLACE.match(after.name)):
                 return  # "the src/a.py dependency" is not src/a.py
             has_names = True
@@ -359,6 +333,11 @@ def _names_behind(tokens: Sequence[_Token]) -> Iterator[str]:
             unknown += not token.is_unspaced
             if has_names or unknown > _MOST_UNKNOWN:
                 return
+
+
+def _in_context(tokens: Sequence[_Token]) -> Iterator[tuple[_Token, _Token, _Token | None]]:
+    """Each word with those before and after it."""
+    return zip([_START, *tokens], tokens, [*tokens[1:], None], strict=False)
 
 
 def _is_plain_name(token: _Token, before: _Token, after: _Token | None) -> bool:
@@ -371,35 +350,3 @@ def _is_plain_name(token: _Token, before: _Token, after: _Token | None) -> bool:
     if before.is_one_of(_SMALL, _AND):
         return is_alone or (after is not None and after.is_one_of(_KIND))
     return before.is_one_of(_KIND) and is_alone
-
-
-def _names_before(tokens: Sequence[_Token]) -> Iterator[str]:
-    """The names before a verb at the end of a clause, nearest first."""
-    unknown, has_names, is_open = 0, False, True
-    for place in reversed(range(len(tokens))):
-        token, before = tokens[place], tokens[place - 1] if place else _START
-        if token.is_one_of(_AND):
-            if not has_names:
-                return
-            is_open = True
-        elif token.is_one_of(_TURNING) or (token.is_unspaced and _BEHIND_PLACE.match(token.name)):
-            return
-        elif token.is_name or (token.is_plain and not unknown and before.is_one_of(_SMALL, _KIND)):
-            if not is_open or _is_place(tokens[:place]):
-                return
-            has_names, is_open = True, False
-            yield token.name
-        elif token.is_plain:
-            unknown += 1
-            if has_names or unknown > _MOST_UNKNOWN:
-                return
-
-
-def _is_place(before: Sequence[_Token]) -> bool:
-    """Whether the words before a name make it a place, not what is deleted."""
-    words = [token for token in before if not token.is_one_of(_SMALL, _KIND)]
-    return (
-        bool(words)
-        and words[-1].is_one_of(_TURNING)
-        and not (len(words) > 1 and words[-2].is_one_of(_CONTENTS))
-    )

@@ -60,11 +60,8 @@ def kind_of(checks: Sequence[Check]) -> CheckKind:
 def trial_trouble(skill: Skill) -> str | None:
     """What is wrong with the check of a skill when it is tried on trivial answers, in words; None
     if nothing is, or if it cannot be read. Blocks."""
-    try:
-        check = check_of(skill)
-    except SkillError:
-        return None
-    if check is None or kind_of([check]) is not CheckKind.DEMANDS:
+    check = _demanding(skill)
+    if check is None:
         return None
     findings = _strictly(check, TRIVIAL_ANSWERS)
     if all(finding.has_failed for finding in findings):
@@ -85,19 +82,21 @@ def form_note(skill: Skill) -> str | None:
     """That the check of a skill cannot see whether an answer is right, in words; None if it may, or
     has nothing to demand.
     """
-    try:
-        check = check_of(skill)
-    except SkillError:
-        return None
-    if (
-        check is None
-        or isinstance(check, ProgramCheck)
-        or kind_of([check]) is not CheckKind.DEMANDS
-    ):
+    check = _demanding(skill)
+    if check is None or isinstance(check, ProgramCheck):
         return None
     return (
         "tests the form alone: it does not compare an answer with its question, as a program: can"
     )
+
+
+def _demanding(skill: Skill) -> Check | None:
+    """The check of a skill, if it can be read and demands something."""
+    try:
+        check = check_of(skill)
+    except SkillError:
+        return None
+    return check if check is not None and kind_of([check]) is CheckKind.DEMANDS else None
 
 
 def _accepted(check: Check, findings: Sequence[Finding]) -> str | None:

@@ -4,8 +4,8 @@ long.
 This file is the script of that process and imports nothing else of MetaClaw. It reads one JSON
 object per line and answers with one. For each pattern it answers with the places where it is found
 and the number of its parts that are found; for documents with the first fault of each. The patterns
-of a task share a list of texts, by number. Each pattern gets a short time first; those that need
-more share the rest, so that a slow pattern does not delay the others. All limits are processor time
+of a task share a list of texts, by number, and the time: each pattern gets an equal share of what
+the ones before it left, so that a slow pattern does not take the time of the others. All limits are processor time
 of this process: a task that waits for a processor loses nothing."""
 
 import json
@@ -19,7 +19,6 @@ from itertools import islice
 from typing import Any
 
 MOST_MATCHES = 100
-_FIRST_S = 0.02
 _GROUP = "(?P<"
 
 
@@ -56,21 +55,16 @@ class _LateError(Exception):
 
 def _match_all(patterns: list[Any], texts: list[str], until: float) -> list[object]:
     """The result of each pattern, or its error; None for a pattern that took too long."""
-    found: list[object] = [None] * len(patterns)
-    waiting = list(range(len(patterns)))
-    for is_last in (False, True):
-        late: list[int] = []
-        for turn, place in enumerate(waiting):
-            pattern, places = patterns[place]
-            share = (until - time.process_time()) / (len(waiting) - turn) if is_last else _FIRST_S
-            chosen = [texts[at] for at in places]
-            try:
-                found[place] = _limited(share, partial(match, pattern, chosen))
-            except _LateError:
-                late.append(place)
-            except Exception as error:  # noqa: BLE001 - the other patterns must get their answer
-                found[place] = _words(error)
-        waiting = late
+    found: list[object] = []
+    for turn, (pattern, places) in enumerate(patterns):
+        share = (until - time.process_time()) / (len(patterns) - turn)
+        chosen = [texts[at] for at in places]
+        try:
+            found.append(_limited(share, partial(match, pattern, chosen)))
+        except _LateError:
+            found.append(None)
+        except Exception as error:  # noqa: BLE001 - the other patterns must get their answer
+            found.append(_words(error))
     return found
 
 

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from math import isfinite
@@ -118,15 +119,23 @@ def examine_all(
 ) -> list[Finding]:
     """Run several checks on one answer. All patterns are sent to the matcher in one task with one
     limit; a slow pattern does not take the time of the others."""
-    together = (
-        _match_together(checks, answer, limit_s) if size_of(answer) <= MAX_ANSWER_CHARS else {}
-    )
+    is_small = size_of(answer) <= MAX_ANSWER_CHARS
+    wanted = {
+        at: (check, seen)
+        for at, check in enumerate(checks)
+        if is_small and isinstance(check, PatternCheck) and (seen := pattern_texts(answer, check))
+    }
+    together: dict[int, Finding] = {}
+    if len(wanted) > 1:
+        # A fault of one is told by `examine`, which runs each alone.
+        with suppress(OSError, ValueError, WorkerError):
+            found = _ask(list(wanted.values()), limit_s)
+            together = {
+                at: _if_read(check, answer, _matched(check, seen, result, limit_s, is_strict=False))
+                for (at, (check, seen)), result in zip(wanted.items(), found, strict=True)
+            }
     return [
-        (
-            together[at]
-            if at in together
-            else examine(check, answer, limit_s, conversation=conversation)
-        )
+        together.get(at) or examine(check, answer, limit_s, conversation=conversation)
         for at, check in enumerate(checks)
     ]
 
@@ -139,29 +148,6 @@ def _size_for(check: Check, answer: Sequence[Part]) -> int:
         return size_of(answer)
     seen = [part for part in answer if isinstance(part, ToolCall) and texts_at([part], check.where)]
     return size_of(seen if check.where.place is Place.CALLS else answer)
-
-
-def _match_together(
-    checks: Sequence[Check], answer: Sequence[Part], limit_s: float
-) -> dict[int, Finding]:
-    """The findings of patterns by the index of their check, without those that could not be run
-    together.
-    """
-    wanted = {
-        at: (check, seen)
-        for at, check in enumerate(checks)
-        if isinstance(check, PatternCheck) and (seen := pattern_texts(answer, check))
-    }
-    if len(wanted) < 2:
-        return {}
-    try:
-        found = _ask(list(wanted.values()), limit_s)
-    except (OSError, ValueError, WorkerError):
-        return {}
-    return {
-        at: _if_read(check, answer, _matched(check, seen, result, limit_s, is_strict=False))
-        for (at, (check, seen)), result in zip(wanted.items(), found, strict=True)
-    }
 
 
 def _ask(wanted: Sequence[tuple[PatternCheck, list[SeenText]]], limit_s: float) -> Sequence[Any]:

@@ -19,15 +19,16 @@ from metaclaw.checks.shell_programs import (
 )
 
 _SCRIPT_OPTION: Final = re.compile(r"-[A-Za-z]*c|/c|-command", re.IGNORECASE)
+_ENCODED: Final = re.compile(r"-e(?:nc|ncodedcommand|c)?", re.IGNORECASE)
 _CODE_OPTION: Final = re.compile(r"-[A-Za-z]*[cerpEn]|--eval|--print|--command|eval")
 _SOURCING: Final = words("source . eval")
-DOWNLOADING, _SCRIPT_WORDS, _RUNNING_IN_TMUX, _IMAGE_PROGRAMS = (
-    words(TABLES[name])
-    for name in ("downloading", "script_words", "running_in_tmux", "image_programs")
+DOWNLOADING, _SCRIPT_WORDS, _RUNNING_IN_TMUX = (
+    words(TABLES[name]) for name in ("downloading", "script_words", "running_in_tmux")
 )
-_SCRIPT_OPTIONS: Final = {
-    name: options.split() for name, options in TABLES["script_options"].items()
-}
+_SCRIPT_OPTIONS, _COMMAND_OPTIONS = (
+    {name: options.split() for name, options in TABLES[key].items()}
+    for key in ("script_options", "command_options")
+)
 _EDITORS: Final = words("ed ex vi vim nvim")
 _STREAM_EDITORS: Final = words("sed gsed perl ruby")
 _IN_PLACE: Final = re.compile(r"-[a-zA-Z0]*i|--in-?place")
@@ -118,7 +119,8 @@ def run_files(texts: Sequence[str], bare: Sequence[str]) -> set[str]:
     if bare and bare[0] in ("make", "gmake"):
         found.update(after for word, after in pairwise(texts) if word in ("-f", "--file"))
         found |= {"Makefile", "makefile"}
-    return {name.removeprefix("./") for name in found}
+    # A word with blanks is a script, as in `bash -c "curl …"`.
+    return {name.removeprefix("./") for name in found if " " not in name}
 
 
 def runs_option(texts: Sequence[str]) -> bool:
@@ -154,28 +156,18 @@ def scripts_in(texts: Sequence[str]) -> Iterator[str]:
     if name in _SCRIPT_WORDS and (name != "tmux" or not _RUNNING_IN_TMUX.isdisjoint(texts)):
         yield from (text for text in texts[1:] if " " in text and not text.startswith("-"))
     options = _SCRIPT_OPTIONS.get(name, ())
+    for word, after in pairwise(texts):
+        if word in options or ("-c" in options and re.fullmatch("-[a-z]*c", word)):
+            yield after
     for at, text in enumerate(texts):
-        if (
-            text in options or ("-c" in options and re.fullmatch("-[a-z]*c", text))
-        ) and at + 1 < len(texts):
-            yield texts[at + 1]
-        elif text.startswith("--") and "=" in text and text.partition("=")[0] in options:
-            yield text.partition("=")[2]
+        option, _, value = text.partition("=")
+        if option.startswith("--") and option in options and value:
+            yield value
         elif program_name(text) in SHELLS:
-            option = next(
-                (
-                    i
-                    for i in range(at + 1, min(at + 8, len(texts)))
-                    if _SCRIPT_OPTION.fullmatch(texts[i])
-                ),
-                None,
-            )
-            if option is not None and option + 1 < len(texts):
-                yield texts[option + 1]
-            if any(
-                re.fullmatch(r"-e(?:nc|ncodedcommand|c)?", word, re.IGNORECASE) and len(after) > 7
-                for word, after in pairwise(texts)
-            ):
+            behind = list(pairwise(texts[at + 1 :]))
+            scripts = (after for word, after in behind[:7] if _SCRIPT_OPTION.fullmatch(word))
+            yield from islice(scripts, 1)
+            if any(_ENCODED.fullmatch(word) and len(after) > 7 for word, after in behind):
                 yield "$EncodedCommand"
     if name == "git" and texts[1:3] == ["submodule", "foreach"]:
         yield " ".join(word for word in texts[3:] if not word.startswith("-"))
@@ -193,27 +185,12 @@ def code_in(texts: Sequence[str]) -> Iterator[str]:
 def commands_in(texts: Sequence[str]) -> Iterator[list[str]]:
     """The commands among the words of a command."""
     name = program_name(texts[0]) if texts else ""
-    options = {
-        "fd": "-x -X --exec --exec-batch",
-        "fdfind": "-x -X --exec --exec-batch",
-        "nix": "-c --command",
-        "guix": "-c --command",
-    }
-    starting = options.get(name, "-exec -execdir -ok -okdir" if name == "find" else "").split()
+    starting = _COMMAND_OPTIONS.get(name, ())
     for at, text in enumerate(texts):
         if text in starting:
             rest = texts[at + 1 :]
             end = next((i for i, word in enumerate(rest) if word in (";", "+")), len(rest))
             yield [word for word in rest[:end] if word != "{}"]
-    if name in ("docker", "podman") and "run" in texts[:4]:
-        images = [
-            (program_name(text.partition(":")[0]), at)
-            for at, text in enumerate(texts)
-            if "/" in text
-        ]
-        yield from [[image, *texts[at + 1 :]] for image, at in images if image in _IMAGE_PROGRAMS][
-            :1
-        ]
 
 
 _ALIAS: Final = re.compile(r"\balias\.[\w-]+[= ](?!-)(.+)", re.DOTALL)

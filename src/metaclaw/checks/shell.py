@@ -93,13 +93,6 @@ class Script:
     comments: list[tuple[int, int]] = field(default_factory=list)
 
 
-def read_script(source: str) -> Script:
-    """The commands of a script. Raises ShellSyntaxError."""
-    reader = ShellReader()
-    reader.read(source)
-    return reader.script
-
-
 @lru_cache(1)
 def _parser() -> "Parser":
     # Imported here, because a proxy whose rules read no commands does not need it.

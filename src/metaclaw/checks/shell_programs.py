@@ -20,8 +20,6 @@ TABLES: Final = tomllib.loads(
 SHELLS, DATABASES, INTERPRETERS, QUOTING, RECORDING = (
     words(TABLES[name]) for name in ("shells", "databases", "interpreters", "quoting", "recording")
 )
-_NOTABLE: Final = words(TABLES["notable"])
-_PLAIN_PROGRAMS: Final = RECORDING | DATABASES | INTERPRETERS | SHELLS | words(TABLES["plain"])
 _STARTERS: Final[dict[str, tuple[frozenset[str], int]]] = {
     " ".join(name.split()): (words(options), operands)
     for names, options, operands in TABLES["starters"]
@@ -70,14 +68,7 @@ def shortened(texts: Sequence[str]) -> list[str] | None:
     if "--" in texts[1:-1] and name not in RECORDING | SHELLS | INTERPRETERS:
         rest = list(texts[texts.index("--", 1) + 1 :])
         return None if rest[0].startswith("-") else rest
-    if name in _PLAIN_PROGRAMS:
-        return None
-    # An unknown program seems to start a notable program if that is among its words and has
-    # arguments.
-    at = next(
-        (at for at, text in enumerate(texts[1:-1], 1) if program_name(text) in _NOTABLE), None
-    )
-    return None if at is None else list(texts[at:])
+    return None
 
 
 @lru_cache(1024)  # called several times for each command

@@ -15,11 +15,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import BinaryIO, Final, Generic, TypeVar
 
 from metaclaw.checks import program_server
 from metaclaw.domain.chat import Json
@@ -71,7 +70,6 @@ class Matcher:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            bufsize=0,
             env={},
             start_new_session=True,
         )
@@ -84,10 +82,8 @@ class Matcher:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:
-            _write_all(
-                self._child.stdin.fileno(),
-                json.dumps({**task, "limit_s": limit_s}).encode() + b"\n",
-            )
+            self._child.stdin.write(json.dumps({**task, "limit_s": limit_s}).encode() + b"\n")
+            self._child.stdin.flush()
             line = _read_line(self._child.stdout.fileno(), time.monotonic() + wall_limit_s(limit_s))
         except OSError as error:
             raise WorkerError(str(error)) from error
@@ -102,12 +98,9 @@ class Matcher:
 
     def close(self) -> None:
         """End it."""
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.kill()
-        self._child.wait()
-        self._child.stdin.close()
-        self._child.stdout.close()
+        # What could not be sent is still to be written when its input is closed.
+        with contextlib.suppress(OSError), self._child:
+            self._child.kill()
 
 
 class ProgramServer:
@@ -140,7 +133,9 @@ class ProgramServer:
             try:
                 wall_s = wall_limit_s(limit_s)
                 request = program_server.REQUEST.pack(limit_s, wall_s, _MEMORY_MIB)
-                socket.send_fds(self._control, [request], [task, output, errors])
+                socket.send_fds(
+                    self._control, [request], [file.fileno() for file in (task, output, errors)]
+                )
                 self._control.settimeout(wall_s + _GRACE_S)
                 reply = self._control.recv(program_server.REPLY.size)
             except OSError as error:
@@ -162,6 +157,7 @@ class ProgramServer:
             self._folder.rmdir()
 
 
+T = TypeVar("T")
 W = TypeVar("W", bound=Matcher | ProgramServer)
 
 
@@ -180,11 +176,16 @@ class Pool(Generic[W]):
         self._places = threading.BoundedSemaphore(self._most)
         self._pid = os.getpid()
 
-    @contextmanager
-    def worker(self) -> Iterator[W]:
-        """A worker for one task. Any error in the block except ValueError closes the worker,
-        because its answer may still come.
+    def run(self, task: Callable[[W], T]) -> T:
+        """The result of a task, tried again if its worker has ended, for example because it was
+        killed for its memory.
         """
+        for _ in range(WORKERS):
+            with contextlib.suppress(WorkerError):
+                return self._run(task)
+        return self._run(task)
+
+    def _run(self, task: Callable[[W], T]) -> T:
         if self._pid != os.getpid():
             self._reset()  # a forked process must not use the workers of its parent
         with self._places:
@@ -193,15 +194,15 @@ class Pool(Generic[W]):
             except IndexError:
                 worker = self._start()
             try:
-                yield worker
+                result = task(worker)
             except ValueError:
                 self._idle.append(worker)
                 raise
             except BaseException:
-                worker.close()
+                worker.close()  # its answer may still come
                 raise
-            else:
-                self._idle.append(worker)
+            self._idle.append(worker)
+            return result
 
     def close(self) -> None:
         """End the workers that are idle."""
@@ -217,13 +218,8 @@ def ask_matcher(task: dict[str, Json], limit_s: float) -> Json:
     """Return the result of a matcher, or None if it takes too long. Raises ValueError if the check
     is invalid, OSError if no process can be started, WorkerError if each process ends at once.
     Blocks."""
-
-    def ask() -> Json:
-        with _matchers.worker() as matcher:
-            return matcher.ask(task, limit_s)
-
     try:
-        return _again(ask)
+        return _matchers.run(lambda matcher: matcher.ask(task, limit_s))
     except TimeoutError:
         return None
 
@@ -232,12 +228,7 @@ def run_program(source: str, answer: dict[str, Json], limit_s: float) -> Program
     """Run a program in a separate fork. Raises OSError if no process can be started, WorkerError if
     each ends at once.
     """
-
-    def run() -> ProgramResult:
-        with _programs.worker() as server:
-            return server.run(source, answer, limit_s)
-
-    return _again(run)
+    return _programs.run(lambda server: server.run(source, answer, limit_s))
 
 
 @atexit.register
@@ -247,38 +238,16 @@ def close_workers() -> None:
     _programs.close()
 
 
-T = TypeVar("T")
+def _memory_file(content: bytes = b"") -> BinaryIO:
+    file = os.fdopen(os.memfd_create("check", os.MFD_CLOEXEC), "w+b")
+    file.write(content)
+    file.seek(0)
+    return file
 
 
-def _again(task: Callable[[], T]) -> T:
-    """Run a task, and again if its worker has ended, for example because it was killed for its
-    memory.
-    """
-    for _ in range(WORKERS):
-        with contextlib.suppress(WorkerError):
-            return task()
-    return task()
-
-
-@contextmanager
-def _memory_file(content: bytes = b"") -> Iterator[int]:
-    file = os.memfd_create("check", os.MFD_CLOEXEC)
-    try:
-        _write_all(file, content)
-        os.lseek(file, 0, os.SEEK_SET)
-        yield file
-    finally:
-        os.close(file)
-
-
-def _write_all(file: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(file, view) :]
-
-
-def _read(file: int) -> str:
-    return os.pread(file, _MAX_OUTPUT_BYTES, 0).decode("utf-8", "replace")
+def _read(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read(_MAX_OUTPUT_BYTES).decode("utf-8", "replace")
 
 
 def _read_line(file: int, deadline: float) -> bytes | None:

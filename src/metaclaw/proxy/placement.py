@@ -53,13 +53,13 @@ from metaclaw.proxy.reminders import Due, NoReminders, Reminders
 from metaclaw.proxy.skill_tool import (
     FIND_TOOL,
     NO_TOOLS,
-    SKILL_TOOL,
     SkillTools,
     may_offer,
     tool_items,
 )
 from metaclaw.proxy.splice import Spliced, placement_splices
 from metaclaw.skills import (
+    SKILL_TOOL,
     Block,
     Budgets,
     LibraryView,
@@ -335,7 +335,7 @@ class Placer:
             # The first block stays for its cached prefix; the later ones make room.
             kept = kept[:1]
             chosen = self._choose(incoming, origin, found, kept, has_tools=has_tools)
-        block = self._render(chosen)
+        block = self._render(chosen, has_tools=has_tools)
         if before is None and has_tools and block.listed:
             speaker = view.in_scope(origin.scope, self.teams, self.today())
             is_all = speaker.skills is not None and len(speaker.skills) <= len(block.listed)
@@ -524,13 +524,13 @@ class Placer:
             and tokens > self.budgets.rules_tokens + self.budgets.skills_tokens
         )
 
-    def _render(self, selection: Selection) -> Block:
+    def _render(self, selection: Selection, *, has_tools: bool = False) -> Block:
         """Render a selection, with a cache: the same selection must give the same bytes."""
         rules, full, listed = selection.rules, selection.full, selection.listed
         if not rules and not full and not listed:
             return _NO_BLOCK
         skills = (*rules, *full, *listed)
-        key = (len(listed), *map(id, skills))
+        key = (has_tools, len(listed), *map(id, skills))
         known = self._blocks.get(key)
         if known is None or known[0] != skills:
             budgets = self.budgets
@@ -539,6 +539,7 @@ class Placer:
                 budgets.skills_tokens,
                 listed=listed,
                 rules_budget_tokens=budgets.rules_tokens,
+                has_tool=has_tools,
             )
             # The caller adds the blank line. All sessions with this block share one string.
             known = self._blocks[key] = (

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 
 from metaclaw.domain.chat import Json, Tool, Wire
 from metaclaw.domain.skill import Skill
-from metaclaw.skills import listed_line, skill_text
+from metaclaw.skills import SKILL_TOOL, listed_line, skill_text
 from metaclaw.wires import HeldCall, encode_json, read_json, wire_format
 
-SKILL_TOOL: Final = "metaclaw_skill"
 FIND_TOOL: Final = "metaclaw_find"
 MOST_FOUND: Final = 10
 _FUNCTIONS: Final = (None, "function", "custom", "namespace")

@@ -8,9 +8,6 @@ from metaclaw.checks import (
     TRIVIAL_ANSWERS,
     CheckKind,
     Screen,
-    Script,
-    ShellSyntaxError,
-    Word,
     change_words,
     check_of,
     check_trouble,
@@ -24,7 +21,6 @@ from metaclaw.checks import (
     kind_of,
     near_answers,
     parse_check,
-    read_script,
     run_check,
     sample_answer,
     screen_of,
@@ -38,6 +34,7 @@ from metaclaw.checks import (
 )
 from metaclaw.loading import loaded_on_use
 from metaclaw.skills.block import (
+    SKILL_TOOL,
     Block,
     already_present,
     estimate_tokens,

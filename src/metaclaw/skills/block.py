@@ -14,7 +14,7 @@ from math import ceil
 from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import ALWAYS, Fact, Lesson, Skill, SkillKind
+from metaclaw.domain.skill import ALWAYS, Skill, SkillKind
 from metaclaw.skills.files import SKILL_FILE
 from metaclaw.text import shorten
 
@@ -31,6 +31,12 @@ _RULES = "User rules, [where they apply]:"
 _FACTS = "User facts:"
 _LESSONS = "Learned here from calls that failed:"
 _LISTED = "Further procedures, a line apiece; where one fits the request, work that way:"
+SKILL_TOOL = "metaclaw_skill"
+"""The tool by which a model reads a listed skill in full."""
+_LISTED_FOR_TOOL = (
+    "Further procedures, a line apiece; where one fits the request, read it first with"
+    f" {SKILL_TOOL}, then work that way:"
+)
 _FULL = (
     "Procedures for requests like this. They say when they apply; follow those that fit, skip"
     " others."
@@ -81,42 +87,41 @@ def render_block(
     *,
     listed: Sequence[Skill] = (),
     rules_budget_tokens: int = RULES_BUDGET_TOKENS,
+    has_tool: bool = False,
 ) -> Block:
     """A block of `placed` rules, facts and skills in full and of `listed` skills in a line each.
     Entries that exceed the budget are left out. The budget of skills counts twice: for the skills
-    in full with the frame, and for the listed lines."""
-    rules = _fitting(
-        [skill for skill in placed if skill.kind is SkillKind.RULE], rules_budget_tokens, rule_line
-    )
-    left = rules_budget_tokens - sum(line.tokens for line in rules)
-    facts = _fitting([skill for skill in placed if isinstance(skill, Fact)], left, rule_line)
-    left -= sum(line.tokens for line in facts)
-    lessons = _fitting([skill for skill in placed if isinstance(skill, Lesson)], left, rule_line)
-    full = _fitting(
-        [skill for skill in placed if skill.is_skill],
-        budget_tokens - _FRAME_TOKENS,
-        skill_text,
-    )
-    lines = _fitting(listed, budget_tokens, listed_line) if listed else []
+    in full with the frame, and for the listed lines. `has_tool` says that the request offers
+    `SKILL_TOOL`."""
+    paragraphs: list[str] = []
+    names: list[SkillName] = []
+
+    def add(heading: str, written: Sequence[_Written], between: str = "\n") -> None:
+        if written:
+            paragraphs.append(between.join((heading, *[entry.text for entry in written])))
+
+    for heading, kind in (
+        (_RULES, SkillKind.RULE),
+        (_FACTS, SkillKind.FACT),
+        (_LESSONS, SkillKind.LESSON),
+    ):
+        of_kind = [skill for skill in placed if skill.kind is kind]
+        lines = _fitting(of_kind, rules_budget_tokens, rule_line)
+        rules_budget_tokens -= sum(line.tokens for line in lines)
+        names += [line.skill.name for line in lines]
+        add(heading, lines)
+    lines = _fitting(listed, budget_tokens, listed_line)
     if len(lines) < len(listed):
         lines = _fitting(listed, budget_tokens, listed_briefly)
-    paragraphs = [_PREAMBLE]
-    for heading, written in (
-        (_RULES, rules),
-        (_FACTS, facts),
-        (_LESSONS, lessons),
-        (_LISTED, lines),
-    ):
-        if written:
-            paragraphs.append("\n".join((heading, *[line.text for line in written])))
-    if full:
-        paragraphs += [_FULL, *[skill.text for skill in full]]
-    if len(paragraphs) == 1:
+    add(_LISTED_FOR_TOOL if has_tool else _LISTED, lines)
+    skills = [skill for skill in placed if skill.is_skill]
+    full = _fitting(skills, budget_tokens - _FRAME_TOKENS, skill_text)
+    names += [skill.skill.name for skill in full]
+    add(_FULL, full, "\n\n")
+    if not paragraphs:
         return Block("", ())
-    names = tuple([written.skill.name for written in (*rules, *facts, *lessons, *full)])
-    return Block(
-        _envelope("\n\n".join(paragraphs)), names, tuple([line.skill.name for line in lines])
-    )
+    text = _envelope("\n\n".join((_PREAMBLE, *paragraphs)))
+    return Block(text, tuple(names), tuple([line.skill.name for line in lines]))
 
 
 def render_reminder(rules: Sequence[Skill]) -> str:

@@ -10,7 +10,9 @@ import json
 from collections.abc import Mapping, Set
 from enum import Enum, auto
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from metaclaw.domain.front_matter import front_matter
 from metaclaw.domain.ids import SkillName
@@ -18,11 +20,9 @@ from metaclaw.domain.skill import Skill
 from metaclaw.durable_files import replace_file
 
 RECORD_FILE: Final = ".written-out"
-_FORMAT: Final = "metaclaw-skills-1"
-_NO_FILE: Final = "-"
 
 
-class FileRecord(NamedTuple):
+class FileRecord(msgspec.Struct, frozen=True):
     """The files as they were when they agreed with the store. `generation` and its `hash` identify
     the state of the store. `files` are digests of texts; `begun` are digests of texts that were
     being written and may be there or not."""
@@ -53,27 +53,16 @@ def digest_of(skill: Skill) -> str:
 
 def write_record(folder: Path, record: FileRecord, *, flush: bool) -> None:
     """Write the record into the folder. Raises OSError."""
-    lines = [f"{_FORMAT} {record.generation} {record.hash}"]
-    for name in sorted(record.files.keys() | record.begun.keys()):
-        lines.append(
-            " ".join((name, record.files.get(name, _NO_FILE), *sorted(record.begun.get(name, ()))))
-        )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_file(
-        folder / RECORD_FILE, "\n".join((*lines, "")).encode(), follow_links=False, flush=flush
-    )
+    content = msgspec.json.encode(record, order="sorted")
+    replace_file(folder / RECORD_FILE, content, follow_links=False, flush=flush)
 
 
 def read_record(folder: Path) -> FileRecord | None:
     """The record of a folder; None if there is none that can be read."""
     try:
-        head, *lines = (folder / RECORD_FILE).read_text().splitlines()
-        form, generation, library = head.split(" ")
-        rows = [line.split(" ") for line in lines]
-        files = {SkillName(name): text for name, text, *_ in rows if text != _NO_FILE}
-        begun = {SkillName(name): frozenset(more) for name, _, *more in rows if more}
-        return FileRecord(int(generation), library, files, begun) if form == _FORMAT else None
-    except (OSError, ValueError):
+        return msgspec.json.decode((folder / RECORD_FILE).read_bytes(), type=FileRecord)
+    except (OSError, msgspec.DecodeError):
         return None
 
 

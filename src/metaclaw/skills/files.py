@@ -38,7 +38,6 @@ _TYPED_KEYS = frozenset(("name", "description", "category", "scope", "state", "p
 _LEARNED = {str(author): author for author in (Authorship.INSTRUCTION, Authorship.EVOLVER)}
 
 _MAX_CHARS = 16_384
-_PLAIN_CHARS = 8_000
 # `key: plain words` needs no YAML parser where it begins with a letter, holds no ": " or " #" and
 # is no YAML word for another type; nor does a quoted line without escapes in it.
 _PLAIN_LINE = re.compile(
@@ -409,23 +408,9 @@ def parse_front_matter(text: str, where: str) -> dict[str, object]:
 
 def render_front_matter(fields: dict[str, object]) -> str:
     """The mapping as YAML lines, in the order given."""
-    return "".join(_render_line(key, value) for key, value in fields.items())
-
-
-def _render_line(key: str, value: object) -> str:
-    # What reads as plain words is written so; YAML's own writer says the same, ten times slower.
-    if (
-        isinstance(value, str)
-        and value[:1].isalpha()
-        and value.isascii()
-        and len(value) < _PLAIN_CHARS
-    ):
-        line = f"{key}: {value}\n"
-        if _parse_plain(line) == {key: value}:
-            return line
     from metaclaw.skills.yaml_fields import write_yaml
 
-    return write_yaml({key: value})
+    return write_yaml(fields)
 
 
 def _parse_plain(text: str) -> dict[str, object] | None:

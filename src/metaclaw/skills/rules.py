@@ -177,7 +177,7 @@ def changed_rule(rule: Rule, fields: RuleFields, today: date) -> Rule:
 
 
 def same_rule(one: Skill, other: Skill) -> bool:
-    """Whether two rules say the same for the same scope, workspace and channel."""
+    """Whether two rules or skills say the same for the same scope, workspace and channel."""
     return (
         one.kind is other.kind
         and (one.scope, one.workspace, one.channel) == (other.scope, other.workspace, other.channel)
@@ -373,13 +373,9 @@ def with_free_name(skill: Skill, in_force: Callable[[SkillName], Skill | None]) 
     """
     known = {name: in_force(name) for name in numbered(skill.name)}
     same = (
-        name for name, other in known.items() if other is not None and _says_the_same(other, skill)
+        name
+        for name, other in known.items()
+        if other is not None and other.author is skill.author and same_rule(other, skill)
     )
     free = (name for name, other in known.items() if other is None)
     return replace(skill, name=next(same, next(free, skill.name)))
-
-
-def _says_the_same(in_force: Skill, skill: Skill) -> bool:
-    """Whether a skill in force has the same words, scope and author."""
-    is_same_text = in_force.body.casefold().split() == skill.body.casefold().split()
-    return is_same_text and in_force.scope == skill.scope and in_force.author is skill.author

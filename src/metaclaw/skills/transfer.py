@@ -9,7 +9,7 @@ A pack is several files in the format of SKILL.md. Each is read, within limits, 
 no path of a pack is used."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
@@ -28,6 +28,7 @@ BEGIN: Final = "<!-- metaclaw rules: begin -->"
 END: Final = "<!-- metaclaw rules: end -->"
 _FRONT_MATTER: Final = re.compile(r"\A---[ \t]*\n.*?\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t#]*$")
+_TOP_HEADING: Final = re.compile(r"^ {0,3}#[ \t]", re.MULTILINE)
 _ITEM: Final = re.compile(r"( *)(?:[-*+]|\d{1,3}[.)])[ \t]+(.*)$")
 _FENCE: Final = re.compile(r" *(```+|~~~+)")
 _COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
@@ -98,7 +99,7 @@ def read_rules(text: str) -> RuleFile:
     rules: list[RuleFields] = []
     left_out: list[tuple[str, str]] = []
     introduction: str | None = None
-    pieces = list(_joined(_pieces(text)))
+    pieces = _joined(_pieces(text))
     for number, piece in enumerate(pieces):
         follower = pieces[number + 1].kind if number + 1 < len(pieces) else ""
         if piece.kind == "paragraph" and piece.text.endswith(":") and follower == "item":
@@ -147,41 +148,37 @@ def _item(rule: Skill) -> str:
     return "\n".join([f"- {first}", *(f"  {line}" if line.strip() else "" for line in others)])
 
 
-def _pieces(text: str) -> Iterator[_Piece]:
+def _pieces(text: str) -> list[_Piece]:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)
     text = _FRONT_MATTER.sub("", text)
     text = _COMMENT.sub(lambda found: found[0] if _OURS.fullmatch(found[0]) else "", text)
-    has_title = (
-        sum(
-            1 for line in text.split("\n") if (found := _HEADING.match(line)) and len(found[1]) == 1
-        )
-        == 1
-    )
+    has_title = len(_TOP_HEADING.findall(text)) == 1
     headings: list[tuple[int, str]] = []
-    piece: _Piece | None = None
+    found: list[_Piece] = []
+    piece: _Piece | None = None  # the last of those found, while it may go on
     indent, fence, had_blank = 0, "", False
-    for line in text.split("\n"):
+
+    def begin(kind: str, lines: list[str]) -> _Piece:
         above = tuple(title for level, title in headings if level > 1 or not has_title)
+        found.append(_Piece(kind, lines, above))
+        return found[-1]
+
+    for line in text.split("\n"):
         inside = len(line) - len(line.lstrip()) >= max(indent, 1)
         if fence:
             assert piece is not None
             piece.lines.append(_dedented(line, indent))
-            fence = (
-                "" if line.strip().startswith(fence) and not line.strip().strip(fence[0]) else fence
-            )
+            is_end = line.strip().startswith(fence) and not line.strip().strip(fence[0])
+            fence = "" if is_end else fence
         elif opened := _FENCE.match(line):
             if piece is None or piece.kind != "item" or not inside:
-                if piece is not None:
-                    yield piece
-                piece, indent = _Piece("code", [], above), 0
+                piece, indent = begin("code", []), 0
             piece.lines += [""] if had_blank and piece.lines else []
             piece.lines.append(_dedented(line, indent))
             fence = opened[1]
         elif not line.strip():
             had_blank = True
-            if piece is not None and piece.kind != "item":
-                yield piece
-                piece = None
+            piece = piece if piece is not None and piece.kind == "item" else None
             continue
         elif piece is not None and piece.kind == "item" and inside:
             if had_blank:
@@ -189,50 +186,33 @@ def _pieces(text: str) -> Iterator[_Piece]:
             else:
                 piece.go_on(_dedented(line, indent))
         elif (heading := _HEADING.match(line)) or _RULER.match(line):
-            if (
-                piece is not None
-                and piece.kind == "paragraph"
-                and heading is None
-                and set(line.strip()) <= {"=", "-"}
-            ):
-                headings = [(1 if "=" in line else 2, piece.text)]  # a heading by underlining
-            elif piece is not None:
-                yield piece
-            piece = None
             if heading is not None:
-                headings = [
-                    *((level, title) for level, title in headings if level < len(heading[1])),
-                    (len(heading[1]), heading[2]),
-                ]
+                level = len(heading[1])
+                headings = [*(one for one in headings if one[0] < level), (level, heading[2])]
+            elif piece is not None and piece.kind == "paragraph" and set(line.strip()) <= set("=-"):
+                headings = [(1 if "=" in line else 2, found.pop().text)]  # by underlining
+            piece = None
         elif item := _ITEM.match(line):
-            if piece is not None:
-                yield piece
             indent = len(item[1]) + 2
-            piece = _Piece("item", [item[2]], above)
+            piece = begin("item", [item[2]])
         elif piece is not None and not had_blank and piece.kind in ("item", "paragraph"):
             piece.go_on(line)
         else:
-            if piece is not None:
-                yield piece
-            piece, indent = _Piece("paragraph", [line], above), 0
+            piece, indent = begin("paragraph", [line]), 0
         had_blank = False
-    if piece is not None:
-        yield piece
+    return found
 
 
-def _joined(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+def _joined(pieces: Iterable[_Piece]) -> list[_Piece]:
     """Join each code block to the paragraph that announces it."""
-    last: _Piece | None = None
+    joined: list[_Piece] = []
     for piece in pieces:
-        if piece.kind == "code" and last is not None and last.text.endswith(":"):
-            last.lines += piece.lines
-            last.kind = "example"
-            continue
-        if last is not None:
-            yield last
-        last = piece
-    if last is not None:
-        yield last
+        if piece.kind == "code" and joined and joined[-1].text.endswith(":"):
+            joined[-1].lines += piece.lines
+            joined[-1].kind = "example"
+        else:
+            joined.append(piece)
+    return joined
 
 
 def _fault(piece: _Piece) -> str | None:

@@ -10,7 +10,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Placement, Turn
 from metaclaw.errors import MetaClawError, WireError
 from metaclaw.learn import read_request
-from metaclaw.skills import Budgets, render_block
+from metaclaw.skills import SKILL_TOOL, Budgets, render_block
 from metaclaw.wires import wire_format
 
 _BLANK_LINE: Final = "\n\n"
@@ -57,6 +57,7 @@ def _text_without(
         budgets.skills_tokens,
         listed=[known[name] for name in placement.listed if name != gone],
         rules_budget_tokens=budgets.rules_tokens,
+        has_tool=SKILL_TOOL in placement.text,
     )
     return block.text.removeprefix(_BLANK_LINE)
 

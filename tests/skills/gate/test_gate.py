@@ -50,16 +50,6 @@ def test_a_duplicate_is_rejected_by_name() -> None:
     assert "csv-decimal-comma" in result.reason
 
 
-def test_an_edit_is_measured_against_what_it_replaces() -> None:
-    lines = "\n".join(f"{number}. Look at column {number}." for number in range(20))
-    result = reviewed(
-        GateMode.LINT,
-        proposal(replaces=("csv-decimal-comma",)),
-        skill(body=f"{lines}\nDo not guess."),
-    )
-    assert "lines at once" in result.reason
-
-
 @pytest.mark.parametrize("mode", list(GateMode))
 def test_safety_checks_are_asked_in_every_mode(mode: GateMode) -> None:
     def refuses(proposal: Proposal) -> Sequence[Objection]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Lesson, Skill
-from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines, count_words, lint
+from metaclaw.skills.gate.gate import changed_lines, count_words, lint
 from tests.support.cases import each
 
 GOOD = Skill(
@@ -79,22 +79,6 @@ def test_a_body_must_be_steps_and_nothing_of_one_session(body: str, objection: s
 )
 def test_examples_code_and_other_languages_are_no_leftovers(body: str) -> None:
     assert lint(replace(GOOD, body=body)) == ()
-
-
-def test_a_revision_changes_few_lines() -> None:
-    lines = [f"{number}. Read column {number} of the export." for number in range(1, 13)]
-    before = replace(GOOD, body="\n".join([*lines, "Never guess."]))
-    small = replace(
-        GOOD, body="\n".join([*lines[:-1], "12. Read the last column.", "Never guess."])
-    )
-    large = replace(
-        GOOD, body="\n".join([*(line.replace("Read", "Add up") for line in lines), "Never guess."])
-    )
-    assert lint(small, before) == ()
-    assert f"it changes 12 lines at once; a revision changes at most {MOST_CHANGED_LINES}" in lint(
-        large, before
-    )
-    assert lint(large) == ()
 
 
 def test_changed_lines_count_a_change_once_and_blank_lines_never() -> None:

@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import TypeAlias
 
-from metaclaw.domain.candidate import Change, Objection, Proposal, Standing
+from metaclaw.domain.candidate import Objection, Proposal, Standing
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Lesson, Rule, Skill
 from metaclaw.skills.block import estimate_tokens
@@ -99,10 +99,9 @@ _HIDDEN = frozenset(("Cc", "Cf", "Co", "Cs", "Cn"))
 _ALLOWED = frozenset("\n\t\r\u200c\u200d\ufe0f")  # joiners that scripts and emoji need
 
 
-def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
-    """Objections to the text of a skill that the evolver wrote, or to a revision of `before`. It
-    must say when it applies, what to do and what not to do, in few words and without ids and paths
-    of its session."""
+def lint(skill: Skill) -> tuple[str, ...]:
+    """Objections to the text of a skill that the evolver wrote. It must say when it applies, what to
+    do and what not to do, in few words and without ids and paths of its session."""
     text = f"{skill.trigger}\n{skill.body}"
     objections = []
     if (tokens := estimate_tokens(text)) > MOST_TOKENS:
@@ -125,13 +124,6 @@ def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
     if found := _NARRATION.search(_CODE.sub(" ", text)):
         objections.append(f"it tells what happened instead of what to do: {_quote(found)}")
     objections += _leftovers(text)
-    if before is not None:
-        changed = changed_lines(before.body, skill.body) + (before.trigger != skill.trigger)
-        if changed > MOST_CHANGED_LINES:
-            objections.append(
-                f"it changes {changed} lines at once; a revision changes at most"
-                f" {MOST_CHANGED_LINES}"
-            )
     return tuple(objections)
 
 
@@ -247,8 +239,7 @@ class Gate:
         objections = [objection for check in self.checks for objection in check(proposal)]
         objections += _stated_objections(proposal, library)
         if self.mode is not GateMode.OFF:
-            before = library.get(proposal.replaces[0]) if proposal.change is Change.EDIT else None
-            objections += [Objection(reason) for reason in lint(proposal.skill, before)]
+            objections += [Objection(reason) for reason in lint(proposal.skill)]
             objections += _clash_objections(clashes)
         return objections
 
