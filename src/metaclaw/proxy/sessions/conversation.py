@@ -215,7 +215,9 @@ class MessageChain:
     def system_messages(self, most: int) -> list[str]:
         """The texts of system messages between other messages, among the first `most` entries."""
         early = islice(self.items, self._first, most)
-        return [text for content in _said_by(_SYSTEM_ROLES, early) for text in _plain_texts(content)]
+        return [
+            text for content in _said_by(_SYSTEM_ROLES, early) for text in _plain_texts(content)
+        ]
 
     def first_user_texts(self, most: int) -> Iterator[list[str]]:
         """The texts of each of the first `most` user messages, with their ephemeral parts."""
