@@ -83,7 +83,7 @@ class Talk:
         )
         origin = self.origins.identify(Wire.CHAT, headers, incoming.json)
         self.query = self.placer.query(incoming, origin)
-        placed = self.placer.place(incoming, origin, query=self.query)
+        placed = self.placer.place(incoming, origin, self.query)
         self.origins.finished(origin, new_turn_id(), TurnEnd.COMPLETED)
         self.provider_saw.append(json.loads(apply_splices(body, placed.splices))["messages"])
         return placed

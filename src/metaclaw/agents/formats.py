@@ -5,10 +5,12 @@ in `jsonc`, TOML in `toml`.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
-import yaml
+
+if TYPE_CHECKING:
+    import yaml
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True):
@@ -198,6 +200,8 @@ class YamlFormat:
 
     def read(self, text: str) -> object:
         """The values in the text; an empty text is an empty mapping."""
+        import yaml  # slow to import, so imported where it is used
+
         self._root(text)
         try:
             return yaml.safe_load(text) or {}
@@ -250,6 +254,8 @@ class YamlFormat:
         return text[:first] + entry + newline_of(text) + " " * indent + text[first:]
 
     def _root(self, text: str) -> ValueNode:
+        import yaml
+
         try:
             composed = yaml.compose(text, Loader=yaml.SafeLoader)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -262,8 +268,10 @@ class YamlFormat:
         return root
 
 
-def _is_empty(node: yaml.Node) -> bool:
+def _is_empty(node: "yaml.Node") -> bool:
     """Whether a document is empty after `---`."""
+    import yaml
+
     return (
         isinstance(node, yaml.ScalarNode)
         and node.value == ""
@@ -271,7 +279,9 @@ def _is_empty(node: yaml.Node) -> bool:
     )
 
 
-def _node(node: yaml.Node) -> ValueNode:
+def _node(node: "yaml.Node") -> ValueNode:
+    import yaml
+
     start, end = node.start_mark.index, node.end_mark.index
     if isinstance(node, yaml.MappingNode):
         entries = tuple(

@@ -4,9 +4,6 @@ import tomllib
 from collections.abc import Callable
 from typing import Any
 
-import tomlkit
-from tomlkit.exceptions import TOMLKitError
-
 from metaclaw.agents.formats import KeyPath, UnreadableTextError, newline_of
 
 
@@ -23,6 +20,8 @@ class TomlFormat:
             raise UnreadableTextError(str(error) or "it is nested too deeply") from error
 
     def put(self, text: str, path: KeyPath, value: object) -> str:
+        import tomlkit  # slow to import, so imported where it is used
+
         def change(document: Any) -> None:
             here = document
             for part in path[:-1]:
@@ -50,12 +49,17 @@ def _rendered(value: object) -> object:
     """A value on one line."""
     if not isinstance(value, dict):
         return value
+    import tomlkit
+
     table = tomlkit.inline_table()
     table.update(value)
     return table
 
 
 def _changed(text: str, change: Callable[[Any], None]) -> str:
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
     try:
         document = tomlkit.parse(text.replace("\r\n", "\n"))
         change(document)

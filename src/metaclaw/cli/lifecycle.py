@@ -219,12 +219,11 @@ def settings_of_model(
     home: Path, model: str | None, mode: str | None, overrides: Sequence[str]
 ) -> list[str]:
     """The settings that serve this model, which a hub's name brings into the home folder first."""
+    if model is None:
+        return []
     from metaclaw.app import find_server
     from metaclaw.config import load
     from metaclaw.engine import import_model
-
-    if model is None:
-        return []
 
     def show(name: str, done: int, size: int) -> None:
         show_progress(f"{name}, {done // 1_000_000} of {size // 1_000_000} MB")

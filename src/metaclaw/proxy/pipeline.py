@@ -111,7 +111,7 @@ class Pipeline:
         query, nearness = self.placer.query(incoming, origin), None
         if query:
             nearness = await self.similarity.near(query, origin.scope)
-        placed = self.placer.place(incoming, origin, nearness, query=query)
+        placed = self.placer.place(incoming, origin, query, nearness)
         builder = TurnBuilder(
             new_turn_id(),
             incoming,

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import date
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -122,6 +122,15 @@ class _Adopted(msgspec.Struct, frozen=True, gc=False):
         return tuple(named.split())
 
 
+class _Asked(NamedTuple):
+    """A request, and what its placement is chosen from, each read once."""
+
+    incoming: Incoming
+    origin: Origin
+    view: LibraryView
+    today: date
+
+
 @dataclass(eq=False)
 class Placer:
     """Chooses skills at the beginning of a segment and repeats the choice until its end."""
@@ -158,46 +167,34 @@ class Placer:
         """
         if not self.enabled or origin.kind is TurnKind.SIDE or not origin.task:
             return ""
-        adopted = None if origin.session_began else self._adopted.get(origin.session)
-        if adopted is not None and not origin.segment_began and adopted.segment == origin.segment:
+        if _goes_on(self._known(origin), origin):
             return ""
         budgets, view = self._budgets_for(incoming), self.view()
         if not view.is_ranked(budgets, origin.scope, self.teams, today=self.today()):
             return ""
         return query_text(origin.task)
 
+    def _known(self, origin: Origin) -> _Adopted | None:
+        """What the session has. If it begins only now, the state under its id is another's."""
+        return None if origin.session_began else self._adopted.get(origin.session)
+
     def _budgets_for(self, incoming: Incoming) -> Budgets:
         return self._brief if self.is_embedded(incoming.wire, incoming.model) else self.budgets
 
     def place(
-        self,
-        incoming: Incoming,
-        origin: Origin,
-        nearness: Nearness | None = None,
-        *,
-        query: str | None = None,
+        self, incoming: Incoming, origin: Origin, query: str, nearness: Nearness | None = None
     ) -> Placed:
-        """Choose stamp and placements of this request from the current library. `nearness` says how
-        near each skill is to the task in meaning; only the first request of a segment needs it.
-        `query` is the result of `query`, if it has been called."""
-        view = self.view()
+        """Choose stamp and placements of this request from the current library. `query` is the
+        result of `query`. `nearness` says how near each skill is to it in meaning."""
+        asked = _Asked(incoming, origin, self.view(), self.today())
         version = self.policy.serving.version
         if origin.kind is TurnKind.SIDE:
-            return self._place_aside(incoming, origin, view, version)
-        # If the session begins only now, the state under its id belongs to another session.
-        before = adopted = None if origin.session_began else self._adopted.get(origin.session)
-        if adopted is None or origin.segment_began or adopted.segment != origin.segment:
-            adopted = self._adopt(
-                incoming,
-                origin,
-                view,
-                before,
-                version,
-                self.query(incoming, origin) if query is None else query,
-                nearness,
-            )
+            return self._place_aside(asked, version)
+        before = adopted = self._known(origin)
+        if adopted is None or not _goes_on(adopted, origin):
+            adopted = self._adopt(asked, before, version, query, nearness)
         if self.enabled:
-            adopted = self._with_lessons(incoming, origin, view, adopted)
+            adopted = self._with_lessons(asked, adopted)
         held = () if before is None else _held_by_provider(incoming, before)
         extras = adopted.extras
         wanted: Sequence[Placement] = (*adopted.placements, *extras)
@@ -210,7 +207,7 @@ class Placer:
         if self.reminders.broken:
             due = self.reminders.due(incoming, _names_in(standing))
         tail = render_reminder(due.placed) if due.placed else ""
-        tools = self._tools(incoming, origin, view, adopted) if extras else NO_TOOLS
+        tools = self._tools(asked, adopted) if extras else NO_TOOLS
         spliced = placement_splices(
             incoming.wire,
             incoming.body,
@@ -229,26 +226,22 @@ class Placer:
             placed += tuple(
                 [one for one in extras if one.anchor == TOOLS or one.asked_in in present]
             )
-        standing = (*held, *placed) if held else placed
-        skills = standing[0].skills if len(standing) == 1 else _names_in(standing)
-        if extras:
-            skills = tuple(dict.fromkeys(skills))
+        standing = (*held, *placed)
+        skills = tuple(dict.fromkeys(_names_in(standing)))
         stamp = Stamp(adopted.generation, version, adopted.hash, skills)
         listed = listed_names(standing)
         if due.placed or due.withheld:
             placed = (*placed, *_reminded(due, tail, spliced))
         return Placed(stamp, placed, spliced.splices, listed, tools)
 
-    def _place_aside(
-        self, incoming: Incoming, origin: Origin, view: LibraryView, version: int
-    ) -> Placed:
+    def _place_aside(self, asked: _Asked, version: int) -> Placed:
         """Place the rules about what a side turn writes. The blocks of its session do not
         change.
         """
+        incoming, origin, view, today = asked
         words = words_for(origin.kind_reason) if self.enabled else None
         rules: tuple[Skill, ...] = ()
         if words is not None:
-            today = self.today()
             found = view.select("", self.budgets, origin.scope, self.teams, today=today).rules
             rules = tuple(rule for rule in found if _names(words, rule))
         block = self._render(Selection(rules))
@@ -304,50 +297,39 @@ class Placer:
 
     def _adopt(
         self,
-        incoming: Incoming,
-        origin: Origin,
-        view: LibraryView,
+        asked: _Asked,
         before: _Adopted | None,
         version: int,
         query: str,
         nearness: Nearness | None,
     ) -> _Adopted:
-        found = (
-            self._select(incoming, origin, view, version, query, nearness)
-            if self.enabled
-            else _NOTHING
-        )
-        kept = (
-            ()
-            if before is None or not self.enabled
-            else self._still_valid(before, origin, view, found.replaced)
-        )
+        incoming, origin, view, today = asked
+        found = self._select(asked, version, query, nearness) if self.enabled else _NOTHING
+        kept: tuple[Placement, ...] = ()
+        extras: tuple[Placement, ...] = ()
         if before is None:
             has_tools = bool(found.full or found.listed) and self._may_offer(incoming)
-            extras: tuple[Placement, ...] = ()
         else:
             has_tools = before.tools != ()
-            scope, today, replaced = origin.scope, self.today(), found.replaced
-            holds = partial(self._holds, scope=scope, view=view, today=today, replaced=replaced)
+            holds = partial(self._holds, asked, found.replaced)
             extras = tuple(filter(holds, before.extras))
-        chosen = self._choose(incoming, origin, found, kept, has_tools=has_tools)
+            if self.enabled:
+                kept = self._still_valid(before, asked, holds)
+        chosen = self._choose(incoming, found, kept, has_tools=has_tools)
         if len(kept) > 1 and self._is_too_much(kept[1:], chosen, view):
             # The first block stays for its cached prefix; the later ones make room.
             kept = kept[:1]
-            chosen = self._choose(incoming, origin, found, kept, has_tools=has_tools)
+            chosen = self._choose(incoming, found, kept, has_tools=has_tools)
         block = self._render(chosen, has_tools=has_tools)
         if before is None and has_tools and block.listed:
-            speaker = view.in_scope(origin.scope, self.teams, self.today())
+            speaker = view.in_scope(origin.scope, self.teams, today)
             is_all = speaker.skills is not None and len(speaker.skills) <= len(block.listed)
             names = SKILL_TOOL if is_all else f"{SKILL_TOOL} {FIND_TOOL}"
             extras = (Placement(TOOLS, (), names),)
         if block.text:
-            kept = (
-                *kept,
-                Placement(_anchor(origin, before, kept), block.skills, block.text, block.listed),
-            )
-        segment, number, until = origin.segment, view.generation, found.until
-        adopted = _Adopted(segment, number, view.hash, kept, until, extras)
+            anchor = _anchor(origin, before, kept)
+            kept = (*kept, Placement(anchor, block.skills, block.text, block.listed))
+        adopted = _Adopted(origin.segment, view.generation, view.hash, kept, found.until, extras)
         self._remember(origin.session, adopted)
         return adopted
 
@@ -359,31 +341,28 @@ class Placer:
             and self.takes_tools(incoming.wire, incoming.model)
         )
 
-    def _tools(
-        self, incoming: Incoming, origin: Origin, view: LibraryView, adopted: _Adopted
-    ) -> SkillTools:
+    def _tools(self, asked: _Asked, adopted: _Adopted) -> SkillTools:
         """The tools of ours in this request, if it can have the session's."""
-        if not adopted.tools or not self._may_offer(incoming):
+        if not adopted.tools or not self._may_offer(asked.incoming):
             return NO_TOOLS
-        today, scope = self.today(), origin.scope
 
         def read(name: str) -> Skill | None:
-            skill = view.get(name)
+            skill = asked.view.get(name)
             if skill is None or not skill.is_skill:
                 return None
-            return skill if self._is_for(skill, scope, today) else None
+            return skill if self._is_for(skill, asked) else None
 
         def find(query: str) -> Sequence[Skill]:
-            found = view.select(query, self.budgets, scope, self.teams, today=today)
+            scope, today = asked.origin.scope, asked.today
+            found = asked.view.select(query, self.budgets, scope, self.teams, today=today)
             return (*found.full, *found.listed)
 
         return SkillTools(adopted.tools, read, find)
 
-    def _with_lessons(
-        self, incoming: Incoming, origin: Origin, view: LibraryView, adopted: _Adopted
-    ) -> _Adopted:
+    def _with_lessons(self, asked: _Asked, adopted: _Adopted) -> _Adopted:
         """Add the lessons that the new results of tools need."""
-        lessons = view.lessons(origin.scope, self.teams, self.today())
+        incoming, origin, view, today = asked
+        lessons = view.lessons(origin.scope, self.teams, today)
         if not lessons:
             return adopted
         from metaclaw.outcome import failure_signature  # not needed until there are lessons
@@ -404,17 +383,12 @@ class Placer:
         return adopted
 
     def _select(
-        self,
-        incoming: Incoming,
-        origin: Origin,
-        view: LibraryView,
-        version: int,
-        query: str,
-        nearness: Nearness | None,
+        self, asked: _Asked, version: int, query: str, nearness: Nearness | None
     ) -> Selection:
         """Select items for the task and its speaker, except skills that the weights that will
         answer have absorbed.
         """
+        incoming, origin, view, today = asked
         absorbed = self.policy.absorbed(version)
         if absorbed and not self.policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
@@ -423,7 +397,7 @@ class Placer:
             self._budgets_for(incoming),
             origin.scope,
             self.teams,
-            today=self.today(),
+            today=today,
             without=absorbed,
             nearness=nearness,
         )
@@ -431,7 +405,6 @@ class Placer:
     def _choose(
         self,
         incoming: Incoming,
-        origin: Origin,
         selection: Selection,
         kept: Sequence[Placement],
         *,
@@ -465,46 +438,39 @@ class Placer:
         return Selection(rules, full, listed)
 
     def _still_valid(
-        self, before: _Adopted, origin: Origin, view: LibraryView, replaced: frozenset[str]
+        self, before: _Adopted, asked: _Asked, holds: Callable[[Placement], bool]
     ) -> tuple[Placement, ...]:
         """The blocks that may stay: their anchor is still in the history, and all their items are
         in force for this speaker with the same text. All blocks behind a dropped one are dropped
         too, because the cached prefix ends there."""
         kept: list[Placement] = []
-        present = {anchor.digest for anchor in origin.anchors}
-        today = self.today()
+        view, present = asked.view, {anchor.digest for anchor in asked.origin.anchors}
         is_same = before.generation == view.generation and before.hash == view.hash
-        is_same = is_same and (before.until is None or today <= before.until)
+        is_same = is_same and (before.until is None or asked.today <= before.until)
         for placement in before.placements:
             if placement.anchor and placement.anchor not in present:
                 continue
-            if not is_same and not self._holds(placement, origin.scope, view, today, replaced):
+            if not is_same and not holds(placement):
                 break
             kept.append(placement)
         return tuple(kept)
 
-    def _holds(
-        self,
-        placement: Placement,
-        scope: Scope,
-        view: LibraryView,
-        today: date,
-        replaced: frozenset[str],
-    ) -> bool:
+    def _holds(self, asked: _Asked, replaced: frozenset[str], placement: Placement) -> bool:
         """Whether every item of a block is in force for this speaker, with the text that is in the
         block.
         """
         for names, reads_so in ((placement.skills, is_placed_in), (placement.listed, is_listed_in)):
             for name in names:
-                skill = view.get(name)
-                if skill is None or name in replaced or not self._is_for(skill, scope, today):
+                skill = asked.view.get(name)
+                if skill is None or name in replaced or not self._is_for(skill, asked):
                     return False
                 if not reads_so(skill, placement.text):
                     return False
         return True
 
-    def _is_for(self, skill: Skill, scope: Scope, today: date) -> bool:
-        is_here = skill.is_for(scope) and not skill.is_expired(today)
+    def _is_for(self, skill: Skill, asked: _Asked) -> bool:
+        scope = asked.origin.scope
+        is_here = skill.is_for(scope) and not skill.is_expired(asked.today)
         return is_here and applies(skill.scope, scope, self.teams)
 
     def _is_too_much(self, later: Sequence[Placement], new: Selection, view: LibraryView) -> bool:
@@ -555,6 +521,11 @@ class Placer:
         self._adopted.move_to_end(session)
         while len(self._adopted) > self.max_sessions:
             self._adopted.popitem(last=False)
+
+
+def _goes_on(adopted: _Adopted | None, origin: Origin) -> bool:
+    """Whether a request belongs to the segment for which this was chosen."""
+    return adopted is not None and not origin.segment_began and adopted.segment == origin.segment
 
 
 def _held_by_provider(incoming: Incoming, before: _Adopted) -> tuple[Placement, ...]:

@@ -4,7 +4,7 @@ each was placed or not.
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from typing import NamedTuple
@@ -119,7 +119,7 @@ class LibraryView:
         self.hash = index.hash
         self.skipped = skipped
         self._scopes = index.scopes
-        self._speakers: dict[tuple[Ranks, Scope], InScope] = {}
+        self._speakers: dict[tuple[Ranks, str | None, str | None], InScope] = {}
 
     @staticmethod
     def of(generation: int, skills: Sequence[Skill]) -> "LibraryView":
@@ -173,7 +173,7 @@ class LibraryView:
         """
         speaker = self.in_scope(scope, teams, today)
         has_skills = speaker.skills != () and budgets.max_placed > 0
-        return budgets.is_brief or speaker.rules_tokens > budgets.rules_tokens or has_skills
+        return has_skills or budgets.is_brief or speaker.rules_tokens > budgets.rules_tokens
 
     def retrieve(
         self,
@@ -196,13 +196,15 @@ class LibraryView:
 
     def in_scope(self, scope: Scope | None, teams: Teams | None, today: date) -> InScope:
         """Rules and skills in scope for this speaker, for any request."""
-        ranks, place = self._ranks(scope, teams), replace(scope or _UNKNOWN, user=None)
-        known = self._speakers.get((ranks, place))
+        ranks, speaker = self._ranks(scope, teams), scope or _UNKNOWN
+        key = ranks, speaker.workspace, speaker.channel
+        known = self._speakers.get(key)
         if known is None or (known.until is not None and today > known.until):
+            place = Scope(None, speaker.workspace, speaker.channel)
             known = self._in_scope(ranks, place, today)
             if len(self._speakers) >= _CACHED_SCOPES:
                 self._speakers.clear()
-            self._speakers[ranks, place] = known
+            self._speakers[key] = known
         return known
 
     def lessons(

@@ -127,15 +127,15 @@ class DigestCache:
         """A look-up of the result of `learn` by fingerprint; None if it is not cached."""
         return self._new.get
 
-    def learn(self, mark: int, item: Json) -> "_Known":
+    def learn(self, mark: int, item: Json, parts: int) -> "_Known":
         """The entry's digest (None if the chain ignores it), whether it holds words of a user, and
-        the number of its parts.
+        `parts`, the number of its parts.
         """
         found = self._old.get(mark)
         if found is not None:
             self._keep(mark, found)
             return found
-        payload, parts = _payload(item), count_parts(item)
+        payload = _payload(item)
         if payload is None:
             found = (None, False, parts)
         else:
@@ -187,28 +187,19 @@ class MessageChain:
         """Chain the entries behind the leading system messages. Raises WireError 413 if the body
         has too many parts.
         """
-        parts = sum([count_parts(self.items[index]) for index in range(self._first)])
-        digests, indices, users, recall, items = (
-            self.digests,
-            self.indices,
-            self.users,
-            cache.recall,
-            self.items,
-        )
+        parts = sum(map(count_parts, islice(self.items, self._first)))
+        digests, indices, users = self.digests, self.indices, self.users
+        recall, items = cache.recall, self.items
         for index in range(self._first, len(raws)):
             mark = hash(raws[index])
             known = recall(mark)
-            if known is None:
-                if (
-                    read is not None
-                ):  # before `learn`, which takes long for a message with too many parts
-                    read.take_parts(parts + count_parts(items[index]))
-                known = cache.learn(mark, items[index])
-            digest, has_words, count = known
+            item = items[index] if known is None else None
+            count = count_parts(item) if known is None else known[2]
             if count:
                 parts += count
-                if read is not None:
+                if read is not None:  # before `learn`, which takes long for too many parts
                     read.take_parts(parts)
+            digest, has_words, _ = known or cache.learn(mark, item, count)
             if digest is None:
                 continue
             if has_words:
@@ -223,26 +214,15 @@ class MessageChain:
 
     def system_messages(self, most: int) -> list[str]:
         """The texts of system messages between other messages, among the first `most` entries."""
-        counted = self.indices[:most]
-        early = [
-            self.items[index]
-            for index in range(self._first, min(most, len(self.items)))
-            if index not in counted
+        early = islice(self.items, self._first, most)
+        return [
+            text for content in _said_by(_SYSTEM_ROLES, early) for text in _plain_texts(content)
         ]
-        spoken = [
-            item for item in early if isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES
-        ]
-        return [text for item in spoken for text in _plain_texts(item.get("content"))]
 
     def first_user_texts(self, most: int) -> Iterator[list[str]]:
         """The texts of each of the first `most` user messages, with their ephemeral parts."""
-        users = (
-            item
-            for item in self.items[self._first :]
-            if isinstance(item, dict) and item.get("role") == "user"
-        )
-        for item in islice(users, most):
-            yield _plain_texts(item.get("content"))
+        later = islice(self.items, self._first, None)  # a slice would decode all of them
+        return map(_plain_texts, islice(_said_by(("user",), later), most))
 
     def texts_at(self, position: int) -> list[str]:
         """The texts of the entry at this position, without ephemeral parts. Cached, because the
@@ -290,6 +270,15 @@ class MessageChain:
                 if isinstance(block, dict) and block.get("type") == "tool_result"
             ]
         return hash(_bytes(_flat_texts(content))) if content else 0
+
+
+def _said_by(roles: Sequence[str], items: Iterable[Json]) -> Iterator[Json]:
+    """The content of the messages with these roles."""
+    return (
+        item.get("content")
+        for item in items
+        if isinstance(item, dict) and item.get("role") in roles
+    )
 
 
 def item_texts(item: Json) -> list[str]:
