@@ -8,13 +8,10 @@ import anyio.lowlevel
 import httpx
 import pytest
 
-from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, Route, Router
+from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Body, Route, Router
 from metaclaw.errors import StoreError
 
-FIELDS = (
-    Field("name", {"type": "string"}, is_required=False),
-    Field("count", {"type": "integer"}, is_required=False),
-)
+FIELDS = Body({"name": {"type": "string"}, "count": {"type": "integer"}})
 
 
 async def echo(ask: ApiRequest) -> object:

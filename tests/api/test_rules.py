@@ -245,7 +245,9 @@ async def test_undo_of_a_learned_skill_keeps_it_from_being_learned_again_from_th
     candidate(stage, "dates", turn.id, Standing.ACCEPTED)
     learned = stage.library.view.generation
     assert [one["name"] for one in (await undo(stage))["removed"]] == ["dates"]
-    assert stage.candidates.of_skill(skill("dates").name)[0].reason == "a person took it back"
+    assert (
+        stage.candidates.candidates(name=skill("dates").name)[0].reason == "a person took it back"
+    )
     with pytest.raises(RefusedError):
         stage.library.publish(
             [skill("dates")],

@@ -56,7 +56,7 @@ async def test_all_titles_are_read_so_that_a_search_is_complete(stage: Stage) ->
     async def call(*asked: Any, **query: str) -> dict[str, Any]:
         raise AssertionError("titles come from the store")
 
-    await PageContent(replace(stage.app.api_parts.pages, titles=titles), call).read_titles()
+    await PageContent(replace(stage.app.api_parts.home, titles=titles), call).read_titles()
     assert titles.unread() == []
     found, unread = titles.search("OWL sleep", within_s=0)
     assert (set(found), unread) == (sessions, 0)

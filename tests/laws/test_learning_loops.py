@@ -43,6 +43,7 @@ from tests.learn.learning import (
     Talk,
     running,
 )
+from tests.support.eligible import eligible
 from tests.support.machines import assert_machine_holds
 
 T = TypeVar("T")
@@ -320,8 +321,8 @@ class Loops(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 4))
     def the_weights_train(self, limit: int) -> None:
-        found = self.learning.batches.eligible(
-            self.learning.library.view.generation, 0, 0, limit
+        found = eligible(
+            self.learning.batches, self.learning.library.view.generation, 0, 0, limit
         ).turns
         if not found:
             return
@@ -333,7 +334,7 @@ class Loops(RuleBasedStateMachine):
 
     def papers(self, skill: Skill) -> list[Candidate]:
         """The candidates as which a skill came into force."""
-        found = self.learning.candidates.of_skill(skill.name)
+        found = self.learning.candidates.candidates(name=skill.name)
         mine = [one for one in found if one.proposal.skill.content_hash == skill.content_hash]
         return [one for one in mine if one.standing is Standing.ACCEPTED]
 
@@ -350,8 +351,8 @@ class Loops(RuleBasedStateMachine):
             standing.role is not None and standing.role.kind.value == "support"
             for standing in there.values()
         )
-        eligible = learning.batches.eligible(learning.library.view.generation, 0, 0, 1000).turns
-        assert not taught & ({*eligible} | self.trained)
+        free = eligible(learning.batches, learning.library.view.generation, 0, 0, 1000).turns
+        assert not taught & ({*free} | self.trained)
 
     @invariant()
     def what_is_in_force_came_through_the_gate_or_by_a_persons_hand(self) -> None:

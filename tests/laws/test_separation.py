@@ -43,6 +43,7 @@ from metaclaw.store import (
 )
 from metaclaw.store.turn_writer import TurnWriter
 from tests.support.depth import tries
+from tests.support.eligible import eligible
 from tests.support.machines import assert_machine_holds, migrated_copies
 from tests.support.postgres import running_postgres
 
@@ -309,8 +310,9 @@ class Separation(RuleBasedStateMachine):
     @rule(session=sessions)
     def forget(self, session: SessionId) -> None:
         gone = {turn.id for turn in self.turns.values() if turn.session == session}
-        told = SqlForgetting(self.database).forget_session(session)
-        assert told.turns == len(gone)
+        forgetting = SqlForgetting(self.database)
+        assert forgetting.forget_session(session) == len(gone)
+        told = forgetting.derived_data(session)
         self.turns = {turn: made for turn, made in self.turns.items() if turn not in gone}
         self.roles = {turn: role for turn, role in self.roles.items() if turn not in gone}
         hit = {number for number, batch in self.batches.items() if batch & gone}
@@ -329,7 +331,7 @@ class Separation(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 6))
     def choose_what_may_train(self, limit: int) -> None:
-        found = self.training.eligible(self.newest, 0, 0, limit)
+        found = eligible(self.training, self.newest, 0, 0, limit)
         assert self.training.ready(self.newest, 0, 0, limit) == found.turns
         assert all(
             self.may_train(turn) and self.turns[turn].kind is TurnKind.MAIN for turn in found.turns

@@ -138,7 +138,8 @@ async def test_rules_that_anybody_says_in_between_do_not_reset_the_count(
     assert len(speaker.asked) == 1
     assert [learning.role(turn) for turn in turns] == ["support"] * 3
     assert [
-        one.proposal.support for one in learning.candidates.of_skill(SkillName("iso-release-dates"))
+        one.proposal.support
+        for one in learning.candidates.candidates(name=SkillName("iso-release-dates"))
     ] == [tuple(turns)]
     assert counts(learning) == []
 

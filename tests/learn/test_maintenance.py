@@ -177,7 +177,7 @@ async def test_a_name_that_comes_back_begins_to_age_anew(new_learning: NewLearni
 def test_whose_a_scope_is() -> None:
     teams = {"web": ("ada", "bob")}
     assert members_of_scope(None, teams) == ScopeMembers()
-    assert members_of_scope("owner", teams) == ScopeMembers(without_user=True)
+    assert members_of_scope("owner", teams) == ScopeMembers(users=(None,))
     assert members_of_scope("user:ada", teams) == ScopeMembers(users=("ada",))
     assert members_of_scope("workspace:lab", teams) == ScopeMembers(workspaces=("lab",))
     assert members_of_scope("team:web", teams) == ScopeMembers(users=("ada", "bob"))

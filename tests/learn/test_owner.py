@@ -193,7 +193,7 @@ async def test_forgetting_one_of_two_people_who_said_the_same_leaves_the_other_s
     assert learning.names == [name], "the name was free again"
     await learning.owner.forget(first.session)
     assert learning.names == [name]
-    papers = learning.candidates.of_skill(name)
+    papers = learning.candidates.candidates(name=name)
     assert [(one.standing, one.proposal.skill.name) for one in papers] == [("accepted", name)]
 
 

@@ -21,7 +21,7 @@ from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.skills import render_block
 from metaclaw.store import (
     Database,
-    ForgetResult,
+    DerivedData,
     LedgerCounts,
     LedgerLimits,
     LedgerReader,
@@ -131,7 +131,8 @@ async def test_nothing_of_a_forgotten_session_is_left_and_nothing_of_others_is_g
         SqlVerdicts(database).record_verdict(failed(one))
     SqlCandidates(database).begin_attempt("kind", 0, [gone[1].id])
     batch = SqlBatches(database).open_batch(0, [gone[0].id, kept[1].id])
-    assert forgetting.forget_session(SessionId("s_gone")) == ForgetResult(1, 100, batches=(batch,))
+    assert forgetting.forget_session(SessionId("s_gone")) == 100
+    assert forgetting.derived_data(SessionId("s_gone")) == DerivedData(batches=(batch,))
     more = 3
     assert contents(database) == before | {
         **{
@@ -141,7 +142,7 @@ async def test_nothing_of_a_forgotten_session_is_left_and_nothing_of_others_is_g
     }
     assert reader.session(SessionId("s_gone")) is None
     assert [reader.turn(one.id) for one in gone] == [None] * 100
-    assert reader.counts() == LedgerCounts(1, 1, 8, sum(one.kind is TurnKind.MAIN for one in kept))
+    assert reader.counts() == LedgerCounts(1, 8, sum(one.kind is TurnKind.MAIN for one in kept))
     for one in kept:
         found = reader.turn(one.id)
         assert found is not None
@@ -177,8 +178,8 @@ async def test_what_was_learned_from_a_session_is_told_and_told_again(
     SqlGenerations(database).publish(
         [*live, *learned("rewritten-by-hand", author=Authorship.PERSON)], "learned"
     )
-    found = forgetting.forget_session(SessionId("s_1"))
-    assert (found.sessions, found.turns) == (1, 2)
+    assert forgetting.forget_session(SessionId("s_1")) == 2
+    found = forgetting.derived_data(SessionId("s_1"))
     assert found.skills == ("from-both", "from-mine", "merged-again")
     assert found.candidates == tuple(
         f"c_{name}"
@@ -194,13 +195,8 @@ async def test_what_was_learned_from_a_session_is_told_and_told_again(
             *("merged", "merged-again"),
         )
     )
-    again = forgetting.forget_session(SessionId("s_1"))
-    assert (again.sessions, again.turns, again.skills, again.candidates) == (
-        0,
-        0,
-        found.skills,
-        found.candidates,
-    )
+    assert forgetting.forget_session(SessionId("s_1")) == 0
+    assert forgetting.derived_data(SessionId("s_1")) == found
     SqlGenerations(database).publish(learned("from-others", "rejected"), "retired")
     forgetting.erase("forgotten")
     assert {one.proposal.skill.name for one in store.candidates()} == {
@@ -214,7 +210,8 @@ async def test_what_was_learned_from_a_session_is_told_and_told_again(
         "rejected",
         "rewritten-by-hand",
     }
-    assert forgetting.forget_session(SessionId("s_1")) == ForgetResult(0, 0)
+    assert forgetting.forget_session(SessionId("s_1")) == 0
+    assert forgetting.derived_data(SessionId("s_1")) == DerivedData()
 
 
 async def test_a_rule_whose_candidate_was_not_saved_before_a_crash_is_forgotten_by_the_turn_it_names(
@@ -228,7 +225,8 @@ async def test_a_rule_whose_candidate_was_not_saved_before_a_crash_is_forgotten_
         rules.append(Rule(name, "always", "do", author=Authorship.INSTRUCTION, source=turn.id))
         resting_on = LearnedFrom(0, (turn.id,), CandidateId(f"c_{name}"))
         SqlGenerations(database).publish(rules, "noted", learned=resting_on)
-    assert forgetting.forget_session(SessionId("s_1")).skills == ("from-s-1",)
+    forgetting.forget_session(SessionId("s_1"))
+    assert forgetting.derived_data(SessionId("s_1")).skills == ("from-s-1",)
     assert not forgetting.erase("forgotten")
     SqlGenerations(database).publish(rules[1:], "retired")
     assert forgetting.erase("forgotten")
@@ -311,7 +309,7 @@ async def test_nothing_is_learned_afterwards_from_what_was_forgotten(
 
 
 async def test_a_session_that_is_not_there_is_forgotten_already(forgetting: SqlForgetting) -> None:
-    assert forgetting.forget_session(SessionId("s_nobody")) == ForgetResult(0, 0)
+    assert forgetting.forget_session(SessionId("s_nobody")) == 0
 
 
 async def test_the_ledger_goes_on_where_it_left_off_with_a_session_that_was_forgotten(
@@ -357,7 +355,7 @@ async def test_a_turn_that_was_stored_as_a_patch_on_a_forgotten_one_stays_readab
         )
         connection.execute(text("UPDATE sessions SET turns = 3, main_turns = 3 WHERE id = 's_1'"))
         connection.execute(text("UPDATE turns SET session = 's_2' WHERE seq IN (2, 4, 5)"))
-    assert forgetting.forget_session(SessionId("s_1")).turns == 3
+    assert forgetting.forget_session(SessionId("s_1")) == 3
     for number in (1, 3, 4):
         found = reader.turn(turns[number].id)
         assert found is not None
@@ -392,7 +390,7 @@ async def test_what_is_old_goes_and_what_was_learned_from_it_stays(
     SqlCandidates(database).save_candidate(candidate("from-old", early))
     SqlGenerations(database).publish(learned("from-old"), "learned")
     instant = long[70].times.received_at
-    assert forgetting.forget_before(instant) == ForgetResult(2, 71)
+    assert forgetting.forget_before(instant) == 71
     assert reader.session(SessionId("s_old")) is None
     row = reader.session(SessionId("s_long"))
     assert row is not None
@@ -408,7 +406,7 @@ async def test_what_is_old_goes_and_what_was_learned_from_it_stays(
         assert found.turn == turn
     assert [one.id for one in SqlCandidates(database).candidates()] == ["c_from-old"]
     SqlCandidates(database).save_candidate(candidate("merged-later", early, replaces=("from-old",)))
-    assert forgetting.forget_before(instant) == ForgetResult(0, 0)
+    assert forgetting.forget_before(instant) == 0
 
 
 async def test_an_instant_without_a_time_zone_is_no_limit(forgetting: SqlForgetting) -> None:

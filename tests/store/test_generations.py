@@ -22,7 +22,7 @@ from metaclaw.domain.skill import (
 )
 from metaclaw.errors import OvertakenError, StoreError
 from metaclaw.ports import GenerationHistory, GenerationStore
-from metaclaw.store import Database, LedgerReader, RefusedError, SqlGenerations, generations
+from metaclaw.store import Database, LedgerReader, RefusedError, SqlGenerations
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -279,16 +279,3 @@ def test_retired_skills_are_told_as_they_last_were_and_not_while_they_are_in_for
     )
     dates = {name: [at.day for at in when if at is not None] for name, when in port.dates().items()}
     assert dates == {"b": [2, 2], "c": [2, 4]}
-
-
-def test_a_rule_that_was_stored_with_its_keys_in_another_order_is_not_stored_again(
-    store: SqlGenerations, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known, other = skill("known", kind="rule", check="not: x"), skill("other")
-    with monkeypatch.context() as earlier:
-        earlier.setattr(generations, "_text_id", lambda skill: b"another order id")
-        store.publish([known], "noted")
-    again = SqlGenerations(database, clock=lambda: NOON)
-    again.publish([known, other], "one more")
-    change = again.changes()[0]
-    assert (set(change.before), set(change.after)) == (set(), {other.name})

@@ -144,7 +144,8 @@ async def test_a_forgotten_turn_takes_its_open_batch_with_it(
     store: StoreParts, database: Database, new_turn: TurnMaker
 ) -> None:
     batch = await store.taught(new_turn, session="s_gone")
-    forgotten = SqlForgetting(database).forget_session(SessionId("s_gone"))
+    SqlForgetting(database).forget_session(SessionId("s_gone"))
+    forgotten = SqlForgetting(database).derived_data(SessionId("s_gone"))
     assert (forgotten.batches, forgotten.versions) == ((batch,), ())
     assert store.batches.open_batch_now() is None
     with pytest.raises(RefusedError, match="a turn of it was forgotten"):
@@ -172,7 +173,9 @@ async def test_forgetting_tells_the_versions_that_descend_from_what_is_gone(
     store.publish(parent=2)
     store.publish(parent=4)
     for _ in range(2):
-        assert SqlForgetting(database).forget_session(SessionId("s_gone")).versions == (2, 4, 5)
+        SqlForgetting(database).forget_session(SessionId("s_gone"))
+        found = SqlForgetting(database).derived_data(SessionId("s_gone"))
+        assert found.versions == (2, 4, 5)
 
 
 async def test_weights_that_were_trained_on_a_forgotten_session_never_serve_again(

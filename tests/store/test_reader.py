@@ -36,7 +36,7 @@ async def test_an_empty_ledger_is_empty(reader: LedgerReader) -> None:
     assert reader.sessions() == []
     assert reader.session(SessionId("s_1")) is None
     assert reader.turns_of(SessionId("s_1")) == []
-    assert reader.counts() == LedgerCounts(0, 0, 0, 0)
+    assert reader.counts() == LedgerCounts(0, 0, 0)
 
 
 async def test_sessions_come_newest_first_in_pages(
@@ -47,7 +47,7 @@ async def test_sessions_come_newest_first_in_pages(
     rest = reader.sessions(limit=10, before=first[-1].id)
     assert [row.id for row in (*first, *rest)] == ["s_0", "s_6", "s_5", "s_4", "s_3", "s_2", "s_1"]
     assert reader.sessions(before=rest[-1].id) == []
-    assert reader.counts() == LedgerCounts(sessions=7, open_sessions=7, turns=8, main_turns=8)
+    assert reader.counts() == LedgerCounts(sessions=7, turns=8, main_turns=8)
 
 
 async def test_sessions_of_one_moment_are_all_listed(

@@ -17,7 +17,6 @@ from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.store import (
     BatchState,
     Database,
-    EligibleTurns,
     LedgerReader,
     RefusedError,
     SqlBatches,
@@ -28,6 +27,7 @@ from metaclaw.store import (
     SqlVerdicts,
     TrainingBatch,
 )
+from tests.support.eligible import EligibleTurns, eligible
 
 pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
@@ -212,7 +212,7 @@ async def test_a_turn_ages_by_what_changes_in_its_speakers_prompts_until_that_is
     turns = await store.judged(new_turn(stamp=NOW, scope=ADA_AT_WORK))
     for ages, changed in CHANGES:
         newest = store.generations.publish(changed, "a change").number
-        found = store.batches.eligible(newest, 7, 2, 10)
+        found = eligible(store.batches, newest, 7, 2, 10)
         assert found == (
             EligibleTurns((), {Rejection.OLD_GENERATION: 1})
             if ages
@@ -272,7 +272,7 @@ async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_re
     bad |= {Rejection.NO_VERDICT: unjudged, Rejection.UNKNOWN: unknown}
     store.candidates.begin_attempt("kind", 1, [bad[Rejection.SUPPORT].id])
     store.batches.open_batch(7, [bad[Rejection.TAUGHT].id])
-    chosen = store.batches.eligible(1, 7, max_lag=2, limit=10)
+    chosen = eligible(store.batches, 1, 7, max_lag=2, limit=10)
     assert chosen == EligibleTurns(
         (found[1], found[0]), dict.fromkeys(bad, 1) | {Rejection.INCOMPLETE: 2}
     )
@@ -284,12 +284,12 @@ async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_re
     assert store.batches.ready(1, 7, max_lag=2, limit=10) == chosen.turns
     assert store.batches.ready(1, 7, max_lag=2, limit=1) == (found[1],)
     assert store.batches.ready(1, 7, max_lag=2, limit=10, within=3) == ()
-    assert store.batches.eligible(1, 7, max_lag=2, limit=1).turns == (found[1],)
-    assert store.batches.eligible(1, 7, max_lag=2, limit=10, within=3) == EligibleTurns(
+    assert eligible(store.batches, 1, 7, max_lag=2, limit=1).turns == (found[1],)
+    assert eligible(store.batches, 1, 7, max_lag=2, limit=10, within=3) == EligibleTurns(
         (), {Rejection.UNKNOWN: 1, Rejection.NO_VERDICT: 1, Rejection.TAUGHT: 1}
     )
     store.batches.open_batch(7, chosen.turns)
-    assert store.batches.eligible(1, 7, max_lag=2, limit=10).turns == ()
+    assert eligible(store.batches, 1, 7, max_lag=2, limit=10).turns == ()
 
 
 async def test_turns_kept_for_the_gate_and_answers_of_other_models_are_set_aside(
@@ -297,8 +297,8 @@ async def test_turns_kept_for_the_gate_and_answers_of_other_models_are_set_aside
 ) -> None:
     mine = await store.judged(*(new_turn(stamp=NOW, provider="embedded") for _ in range(3)))
     await store.judged(new_turn(stamp=NOW, provider="openai"))
-    chosen = store.batches.eligible(
-        1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded"
+    chosen = eligible(
+        store.batches, 1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded"
     )
     assert chosen == EligibleTurns(
         (mine[2], mine[0]), {Rejection.OTHER_MODEL: 1, Rejection.HELD_OUT: 1}
@@ -309,7 +309,7 @@ async def test_turns_kept_for_the_gate_and_answers_of_other_models_are_set_aside
         )
         == chosen.turns
     )
-    assert len(store.batches.eligible(1, 7, 2, 10).turns) == 4
+    assert len(eligible(store.batches, 1, 7, 2, 10).turns) == 4
 
 
 async def test_rejections_are_counted_anew_when_a_clock_moved_or_some_time_has_passed(
@@ -359,11 +359,11 @@ async def test_a_batch_is_dropped_once_and_gives_its_turns_back(
     for refused, words in ((number, r"is dropped already \(it drifted\)"), (99, "no batch 99")):
         with pytest.raises(RefusedError, match=words):
             store.batches.drop_batch(refused, "again")
-    assert store.batches.eligible(1, 7, 2, 10) == EligibleTurns(tuple(turns), {})
+    assert eligible(store.batches, 1, 7, 2, 10) == EligibleTurns(tuple(turns), {})
     assert store.reader.role_of(turns[0]) == TurnRole(RoleKind.QUERY, 1)
     assert store.batches.untried(turns) == 0
     assert store.batches.open_batch(7, turns) > number
-    assert store.batches.eligible(1, 7, 2, 10) == EligibleTurns((), {Rejection.TAUGHT: 1})
+    assert eligible(store.batches, 1, 7, 2, 10) == EligibleTurns((), {Rejection.TAUGHT: 1})
     (event,) = [event for event in store.reader.events() if event.kind == "batch.dropped"]
     assert event.data == {"batch": number, "turns": 1, "reason": "it drifted"}
     assert store.batches.batch(99) is None

@@ -8,7 +8,7 @@ from sqlalchemy import text
 from metaclaw.domain.turn import Turn
 from metaclaw.store import Database, open_database, schema
 from metaclaw.store.rows import Values, session_rows, turn_row
-from metaclaw.store.turn_writer import Insertion, add_to_session
+from metaclaw.store.turn_writer import Insertion
 
 TurnMaker = Callable[..., Turn]
 
@@ -28,9 +28,7 @@ def test_any_number_of_rows_goes_in_whole_and_in_order(
     rows: list[Values] = [turn_row(turn, None) for turn in turns]
     with database.engine.connect() as connection:
         cursor = connection.connection.cursor()
-        Insertion(database.dialect, schema.sessions, add_to_session).run(
-            cursor, session_rows(turns)
-        )
+        Insertion(database.dialect, schema.sessions).run(cursor, session_rows(turns))
         numbers = Insertion(database.dialect, schema.turns).run_numbered(cursor, rows)
         cursor.execute("SELECT seq, id FROM turns ORDER BY seq")
         assert [tuple(row) for row in cursor.fetchall()] == list(

@@ -104,7 +104,7 @@ async def test_tasks_are_counted_by_who_works(
     assert uses.tasks_since(since, 100, users=["ada", "bob"]) == 3
     assert uses.tasks_since(since, 100, users=[]) == 0
     assert uses.tasks_since(since, 100, workspaces=["attic"]) == 1
-    assert uses.tasks_since(since, 100, without_user=True) == 1
+    assert uses.tasks_since(since, 100, users=[None]) == 1
     assert uses.tasks_since(at(0).received_at, 100, users=["bob"]) == 3
 
 
@@ -146,8 +146,8 @@ async def test_the_candidates_of_a_skill_are_found_by_its_name(database: Databas
         candidates.save_candidate(
             Candidate(CandidateId(f"c_{number}"), proposal, Standing.REJECTED, "", 0, made_at)
         )
-    assert [one.id for one in candidates.of_skill(A)] == ["c_2", "c_0"]
-    assert candidates.of_skill(SkillName("nobodys")) == []
+    assert [one.id for one in candidates.candidates(name=A)] == ["c_2", "c_0"]
+    assert candidates.candidates(name=SkillName("nobodys")) == []
 
 
 async def test_since_when_a_skill_is_what_it_is(database: Database) -> None:

@@ -156,7 +156,9 @@ class Versions(RuleBasedStateMachine):
     def forget(self, which: int) -> None:
         session = list(self.sessions)[which % len(self.sessions)]
         turns = self.sessions.pop(session)
-        told = SqlForgetting(self.database).forget_session(session)
+        forgetting = SqlForgetting(self.database)
+        forgetting.forget_session(session)
+        told = forgetting.derived_data(session)
         assert {number for number, taught in self.taught_by.items() if taught & turns} <= set(
             told.versions
         )

@@ -11,5 +11,4 @@ from metaclaw.api.router import ApiResponse, Route, Router
 from metaclaw.api.status_words import problems, summary
 from metaclaw.api.turns import Titles
 from metaclaw.api.views import change_view, held_rules, picked
-from metaclaw.api.web.parts import PageParts
 from metaclaw.api.web.sign_in import SignIn

@@ -4,11 +4,12 @@ repeats or contradicts a rule of the person. They are only read.
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.router import ApiRequest, route
 from metaclaw.domain.skill import Rule
 from metaclaw.errors import SkillError
@@ -44,10 +45,7 @@ _RELATED: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class AgentFileRoutes:
-    """`projects` returns the folders of known projects. Both functions block."""
-
-    rules: Callable[[], Sequence[Rule]]
-    projects: Callable[[], Collection[str]]
+    home: HomeRoutes
 
     @route(
         "GET",
@@ -55,7 +53,7 @@ class AgentFileRoutes:
         "Skills and memory files of Claude Code, OpenClaw and Hermes, and how they relate to rules",
     )
     def _files(self, request: ApiRequest) -> object:
-        rules = [(rule, frozenset(list_terms(rule.body))) for rule in self.rules()]
+        rules = [(rule, frozenset(list_terms(rule.body))) for rule in self.home.rulebook.rules()]
         found = {path: (agent, project) for agent, project, path in self._paths()}
         views = []
         for path, (agent, project) in list(found.items())[:_MOST_FILES]:
@@ -72,7 +70,7 @@ class AgentFileRoutes:
             for workspace in _named_workspaces(folder / f"{agent}.json"):
                 for pattern in ("*.md", "memory/*.md", "skills/*/SKILL.md"):
                     yield from ((agent, None, path) for path in sorted(workspace.glob(pattern)))
-        for project in self.projects():
+        for project in self.home.projects():
             for pattern in _IN_PROJECTS if Path(project).is_absolute() else ():
                 found = sorted(Path(project).glob(pattern))
                 yield from (("project", project, path) for path in found)

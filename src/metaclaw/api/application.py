@@ -1,6 +1,6 @@
 """The ASGI application of the API: its parts and its table of routes."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -20,10 +20,8 @@ from metaclaw.api.router import (
     route,
     routes_of,
 )
-from metaclaw.api.web.parts import PageParts
 from metaclaw.api.web.sign_in import SignIn
 from metaclaw.domain.chat import Json
-from metaclaw.store import SqlCandidates
 
 _NO_WINDOWS = {
     "open": False,
@@ -56,7 +54,10 @@ class ApiParts:
     sign_in: SignIn
     slow_down: Callable[[str | None], Awaitable[None]]
     """Waits before a wrong key from this address is refused."""
-    pages: PageParts
+    health: Callable[[], tuple[object, ...]]
+    """A value that changes when a provider fails or recovers."""
+    curve: Callable[[], Sequence[float]]
+    """The mean reward of each training step of the newest run. Blocks."""
     registry: Registry | None
     """None where metrics are switched off."""
 
@@ -102,15 +103,13 @@ class Api:
         from metaclaw.api.web.pages import Pages
 
         facts = self._facts
-        content = PageContent(facts.pages, self._ask)
-        candidates = SqlCandidates(facts.home.database)
-        actions = PageActions(self._ask, candidates, facts.home.rulebook)
         return Pages(
             facts.sign_in,
-            content,
-            actions,
+            PageContent(facts.home, self._ask, facts.curve),
+            PageActions(self._ask, facts.home),
             slow_down=facts.slow_down,
             can_train=lambda: facts.windows() is not None,
+            health=facts.health,
         )
 
     def _failed(self, scope: Scope, status: int, message: str) -> ApiResponse:

@@ -1,12 +1,12 @@
 """The route that tells the cost of the program's own calls."""
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from metaclaw.api.router import ApiRequest, route
 from metaclaw.api.status_words import budget_words
+from metaclaw.api.views import picked
 from metaclaw.domain.status import ENFORCED, SERVED, Spending
 from metaclaw.learn import PRICES_AS_OF, Budget
 from metaclaw.store import SqlSpending
@@ -60,27 +60,23 @@ class Cost:
         sums = self.spending.sums(self.budget.first_day(days))
         own = {key: spent for key, spent in sums.items() if key.purpose != SERVED}
         purposes = _grouped((key.purpose, spent) for key, spent in own.items())
-        kinds = defaultdict(
-            Spending,
-            _grouped(((key.day, _kind(key.purpose)), spent) for key, spent in sums.items()),
-        )
+        kinds = _grouped(((key.day, _kind(key.purpose)), spent) for key, spent in sums.items())
         return {
             "budget": budget,
             "prices_as_of": PRICES_AS_OF,
             "days": [
                 {
                     "day": day,
-                    "learning": spending_view(kinds[day, "learning"]),
-                    "traffic": spending_view(kinds[day, "traffic"]),
-                    "enforcement": spending_view(kinds[day, "enforcement"]),
+                    **{
+                        kind: spending_view(kinds.get((day, kind), Spending()))
+                        for kind in ("learning", "traffic", "enforcement")
+                    },
                 }
                 for day in sorted({key.day for key in sums}, reverse=True)
             ],
             "calls": [
-                {"day": day, "purpose": purpose, "model": model, **spending_view(spent)}
-                for (day, purpose, model), spent in _grouped(
-                    ((key.day, key.purpose, key.model), spent) for key, spent in own.items()
-                ).items()
+                {**picked(key, "day", "purpose", "model"), **spending_view(spent)}
+                for key, spent in own.items()
             ],
             "purposes": {purpose: spending_view(spent) for purpose, spent in purposes.items()},
         }

@@ -4,6 +4,7 @@ runs.
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from metaclaw.api.cost import Cost
@@ -15,25 +16,14 @@ from metaclaw.config import Config
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.policy import Serving
 from metaclaw.domain.skill import Skill
-from metaclaw.skills import Budgets, Rulebook
-from metaclaw.store import (
-    Database,
-    LedgerReader,
-    Overview,
-    SqlBatches,
-    SqlCandidates,
-    SqlCompliance,
-    SqlEpisodes,
-    SqlForgetting,
-    SqlGenerations,
-    SqlPolicies,
-)
+from metaclaw.skills import Rulebook
+from metaclaw.store import Database, LedgerReader, Overview, SqlCandidates
 
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HomeRoutes:
     """What these routes read and call. `words` returns a person's own words in a text of an agent;
     `embedded` is the provider of the embedded model."""
@@ -57,59 +47,35 @@ class HomeRoutes:
     noted: Callable[[Skill, TurnId], None]
     """Called with a rule that was stated in a turn. Blocks."""
 
+    @cached_property
+    def reader(self) -> LedgerReader:
+        return LedgerReader(self.database)
+
+    @cached_property
+    def overview(self) -> Overview:
+        return Overview(self.database)
+
+    @cached_property
+    def candidates(self) -> SqlCandidates:
+        return SqlCandidates(self.database)
+
+    def projects(self) -> list[str]:
+        """The projects of sessions and of rules. Blocks."""
+        of_rules = {rule.workspace for rule in self.rulebook.rules() if rule.workspace}
+        return sorted({*self.reader.workspaces(), *of_rules})
+
     def table(self) -> list[Route]:
         """The routes. Their modules are imported here: the start does not need them."""
         from metaclaw.api.agent_files import AgentFileRoutes
         from metaclaw.api.learning import LearningRoutes
         from metaclaw.api.policy import PolicyRoutes
         from metaclaw.api.rules import EnforcementRoutes, RuleRoutes
-        from metaclaw.api.sessions import SessionRoutes, known_projects
+        from metaclaw.api.sessions import SessionRoutes
         from metaclaw.api.skills import SkillRoutes
-        from metaclaw.api.turns import WhyRoutes
+        from metaclaw.api.why import WhyRoutes
 
-        config, database, rulebook = self.config, self.database, self.rulebook
-        reader, library = LedgerReader(database), rulebook.library
-        generations, candidates = SqlGenerations(database), SqlCandidates(database)
         return routes_of(
-            SessionRoutes(
-                reader,
-                Overview(database),
-                self.titles,
-                self.words,
-                rulebook.rules,
-                self.end_session,
-            ),
-            WhyRoutes(
-                reader,
-                self.words,
-                generations.at,
-                lambda: library.view.skills,
-                Budgets.configured(config.skills),
-                {team.name: team.users for team in config.teams},
-                Overview(database),
-                self.absorbed,
-                self.embedded,
-            ),
-            LearningRoutes(
-                reader,
-                self.words,
-                self.feed,
-                candidates,
-                generations.history,
-                library.follow,
-                self.owner,
-                SqlForgetting(database).begin,
-            ),
-            SkillRoutes(rulebook, library.follow, self.owner, candidates, SqlEpisodes(database)),
-            RuleRoutes(rulebook, SqlCompliance(database), self.owner, self.noted),
-            AgentFileRoutes(rulebook.rules, lambda: known_projects(reader, rulebook.rules())),
-            self.cost,
-            PolicyRoutes(
-                SqlPolicies(database),
-                SqlBatches(database),
-                self.serving,
-                self.trainer,
-                config.untrainable,
-            ),
-            EnforcementRoutes(self.is_holding, self.switch_holding, lambda: library.view.skills),
+            *(SessionRoutes(self), WhyRoutes(self), LearningRoutes(self), SkillRoutes(self)),
+            *(RuleRoutes(self), AgentFileRoutes(self), self.cost, PolicyRoutes(self)),
+            EnforcementRoutes(self),
         )

@@ -1,23 +1,26 @@
 """Routes for trained weights: versions, the serving one, training, promotion and rollback."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError, ApiRequest, Field, route
+from metaclaw.api.router import ApiError, ApiRequest, Body, route
 from metaclaw.api.views import picked, time_view
 from metaclaw.domain.chat import Json
-from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving
+from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion
 from metaclaw.store import SqlBatches, SqlPolicies
+
+if TYPE_CHECKING:
+    from metaclaw.api.home_routes import HomeRoutes
 
 _MOST_ROWS = 100_000
 _MOST_VERSION = 2**31 - 1
 _WHERE = "/api/policy lists the versions"
 _VERSION: Mapping[str, Json] = {"type": "integer", "minimum": 0, "maximum": _MOST_VERSION}
-_PROMOTE = (Field("version", _VERSION),)
-_ROLLBACK = (Field("version", _VERSION, is_required=False),)
+_PROMOTE = Body({"version": _VERSION}, ("version",))
+_ROLLBACK = Body({"version": _VERSION})
 
 UNTRAINED: Mapping[str, Json] = {
     "state": "off",
@@ -46,15 +49,9 @@ class PolicyOwner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PolicyRoutes:
-    """The routes for weights. `owner` returns None if weights are not trained; `untrainable` says
-    why there are none to train.
-    """
+    """The routes for weights."""
 
-    policies: SqlPolicies
-    batches: SqlBatches
-    serving: Callable[[], Serving]
-    owner: Callable[[], Awaitable[PolicyOwner | None]]
-    untrainable: str | None = None
+    home: "HomeRoutes"
 
     @route(
         "GET",
@@ -64,8 +61,8 @@ class PolicyRoutes:
     )
     async def _policy(self, request: ApiRequest) -> object:
         limit = request.number("limit", 50, _MOST_ROWS)
-        versions = await run_sync(self.policies.versions, limit)
-        owner, serving = await self.owner(), self.serving()
+        versions = await run_sync(SqlPolicies(self.home.database).versions, limit)
+        owner, serving = await self.home.trainer(), self.home.serving()
         return {
             "policy_version": serving.version,
             "training": dict(UNTRAINED if owner is None else owner.training()),
@@ -78,26 +75,31 @@ class PolicyRoutes:
         if not (text.isascii() and text.isdigit() and int(text) <= _MOST_VERSION):
             raise ApiError(f"{text!r} is not the number of a version; {_WHERE}", 404)
         number = int(text)
-        version, since = self.policies.version(number), self.policies.since(number)
+        version, since = (
+            SqlPolicies(self.home.database).version(number),
+            SqlPolicies(self.home.database).since(number),
+        )
         if version is None or since is None:
             raise _unknown(number)
-        turns = [] if version.batch is None else self.batches.turns_of(version.batch)
+        turns = (
+            [] if version.batch is None else SqlBatches(self.home.database).turns_of(version.batch)
+        )
         return {**version_view(version), "since": since.at.isoformat(), "turns": turns}
 
     @route("POST", "/api/policy/train", "Begin to train now, regardless of the schedule")
     async def _train(self, request: ApiRequest) -> object:
         return dict(await (await self._trainer()).train())
 
-    @route("POST", "/api/policy/promote", "Let a version answer all requests", fields=_PROMOTE)
+    @route("POST", "/api/policy/promote", "Let a version answer all requests", body=_PROMOTE)
     async def _promote(self, request: ApiRequest) -> object:
         number, owner = request.said["version"], await self._trainer()
         await self._require(number)
         await owner.promote(number)
-        return {"promoted": number, "policy_version": self.serving().version}
+        return {"promoted": number, "policy_version": self.home.serving().version}
 
-    @route("POST", "/api/policy/rollback", "Go back to an earlier version", fields=_ROLLBACK)
+    @route("POST", "/api/policy/rollback", "Go back to an earlier version", body=_ROLLBACK)
     async def _rollback(self, request: ApiRequest) -> object:
-        to, owner, before = request.said.get("version"), await self._trainer(), self.serving()
+        to, owner, before = request.said.get("version"), await self._trainer(), self.home.serving()
         if to is not None:
             await self._require(to)
         after = await owner.rollback(to)
@@ -106,14 +108,18 @@ class PolicyRoutes:
 
     async def _require(self, number: int) -> None:
         """Raise ApiError if there is no version of this number."""
-        if number != BASE_POLICY and await run_sync(self.policies.version, number) is None:
+        if (
+            number != BASE_POLICY
+            and await run_sync(SqlPolicies(self.home.database).version, number) is None
+        ):
             raise _unknown(number)
 
     async def _trainer(self) -> PolicyOwner:
-        owner = await self.owner()
+        owner = await self.home.trainer()
         if owner is None:
             advice = (
-                self.untrainable or "write [policy] into config.toml, or start with --mode auto"
+                self.home.config.untrainable
+                or "write [policy] into config.toml, or start with --mode auto"
             )
             raise ApiError(f"weights are not trained here; {advice}", 409)
         return owner

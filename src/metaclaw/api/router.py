@@ -33,32 +33,63 @@ class ApiError(MetaClawError):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a JSON body, with its JSON Schema."""
+class Body:
+    """The JSON object that a route takes: its fields with their JSON Schemas, and those it must
+    have.
+    """
 
-    name: str
-    schema: Mapping[str, Json]
-    is_required: bool = True
+    fields: Mapping[str, Mapping[str, Json]]
+    required: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": self.fields,
+            "required": self.required,
+            "additionalProperties": False,
+        }
+
+    def read(self, body: bytes) -> dict[str, Any]:
+        """The checked object; an absent body is an empty one."""
+        try:
+            value = msgspec.json.decode(body) if body.strip() else {}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiError(f"the body is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise ApiError("the body must be a JSON object")
+        return self.check(value)
+
+    def check(self, value: dict[str, Any]) -> dict[str, Any]:
+        """The object, if it fits the schemas and has no other fields."""
+        # Imported late: most requests have no body.
+        from jsonschema import Draft202012Validator
+
+        if unknown := sorted(set(value) - set(self.fields)):
+            known = " or ".join(self.fields)
+            raise ApiError(f"{unknown[0]!r} is not a field here; write {known}")
+        for error in Draft202012Validator(self.schema).iter_errors(value):
+            place = ".".join(map(str, error.path))
+            raise ApiError(f"{place}: {error.message}" if place else error.message)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One request to the API: values from the path, the query, header fields in lower case, and the
-    body. `said` has the checked fields of a JSON body.
+    """One request to the API: values from the path and the query, the body, and the checked fields
+    of a JSON body. `scope` is that of ASGI, empty for a call from inside the program.
     """
 
     path: Mapping[str, str]
     query: Mapping[str, str]
-    headers: Mapping[str, str]
     body: bytes
     said: Mapping[str, Any]
-    at: str = ""
-    """The path as text."""
-    is_below_key: bool = False
-    """Whether the path was below `/k/<key>`."""
-    method: str = "GET"
-    peer: str | None = None
-    """The client's address."""
+    scope: Scope
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header fields, in lower case."""
+        return headers_of(self.scope)
 
     def number(self, name: str, default: int, most: int = 2**53) -> int:
         """An integer from the query, at most `most`, at least 1 or the default if that is
@@ -79,33 +110,6 @@ class ApiRequest:
         if word is not None and word not in names:
             raise ApiError(f"{name} must be one of {', '.join(names)}, not {word!r}")
         return word
-
-
-def checked_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """Decode a JSON object that has only these fields, of their types; an absent body is an empty
-    object.
-    """
-    try:
-        value = msgspec.json.decode(body) if body.strip() else {}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(f"the body is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ApiError("the body must be a JSON object")
-    return checked_fields(value, fields)
-
-
-def checked_fields(value: dict[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
-    """The object, if it fits the schemas of these fields and has no others."""
-    # Imported late: most requests have no body.
-    from jsonschema import Draft202012Validator
-
-    known = [field.name for field in fields]
-    if unknown := sorted(set(value) - set(known)):
-        raise ApiError(f"{unknown[0]!r} is not a field here; write {' or '.join(known)}")
-    for error in Draft202012Validator(_object_schema(fields)).iter_errors(value):
-        place = ".".join(map(str, error.path))
-        raise ApiError(f"{place}: {error.message}" if place else error.message)
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +142,7 @@ class Route:
     """A coroutine function, or a function that blocks and is called in a thread."""
     summary: str
     parameters: tuple[str, ...] = ()
-    fields: tuple[Field, ...] = ()
-    """The fields of the JSON body."""
+    body: Body | None = None
     is_page: bool = False
     """Whether it is for a browser, and not part of the documented API."""
 
@@ -153,14 +156,14 @@ def route(
     path: str,
     summary: str,
     parameters: tuple[str, ...] = (),
-    fields: tuple[Field, ...] = (),
+    body: Body | None = None,
     *,
     is_page: bool = False,
 ) -> Callable[[Serve], Serve]:
     """Mark a method that serves a route; `routes_of` finds it."""
 
     def mark(serve: Serve) -> Serve:
-        setattr(serve, _MARK, (method, path, summary, parameters, fields, is_page))
+        setattr(serve, _MARK, (method, path, summary, parameters, body, is_page))
         return serve
 
     return mark
@@ -241,7 +244,7 @@ class Router:
         matching = self._matching(path)
         match, route = next(one for one in matching if one[1].method == method)
         body = b"" if said is None else encode_json(dict(said))
-        return cast(dict[str, Any], await _result(route, match, query, {}, body))
+        return cast(dict[str, Any], await _result(route, match, query, body, {}))
 
     def _matching(self, path: str) -> list[tuple[re.Match[str], Route]]:
         return [
@@ -259,17 +262,7 @@ class Router:
         for match, route in matching:
             if route.method == wanted:
                 values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
-                result = await _result(
-                    route,
-                    match,
-                    values,
-                    headers_of(scope),
-                    body,
-                    path,
-                    scope.get("raw_path", b"").startswith(b"/k/"),
-                    method,
-                    (scope.get("client") or (None,))[0],
-                )
+                result = await _result(route, match, values, body, scope)
                 if isinstance(result, ApiResponse | ApiStream):
                     return result
                 return ApiResponse(200, encode_json(cast(Json, result)))
@@ -281,16 +274,11 @@ class Router:
 
 
 async def _result(
-    route: Route,
-    match: re.Match[str],
-    query: Mapping[str, str],
-    headers: Mapping[str, str],
-    body: bytes,
-    *about: Any,
+    route: Route, match: re.Match[str], query: Mapping[str, str], body: bytes, scope: Scope
 ) -> object:
     """What a route returns. What the program refuses to do is a conflict."""
-    said = checked_body(body, route.fields) if route.fields else {}
-    asked = ApiRequest(match.groupdict(), query, headers, body, said, *about)
+    said = {} if route.body is None else route.body.read(body)
+    asked = ApiRequest(match.groupdict(), query, body, said, scope)
     try:
         if iscoroutinefunction(route.serve):
             return await route.serve(asked)
@@ -402,20 +390,13 @@ def _operation(route: Route) -> dict[str, Any]:
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
         for name in route.parameters
     ]
-    content = {"application/json": {"schema": _object_schema(route.fields)}}
-    body = {"requestBody": {"required": True, "content": content}} if route.fields else {}
+    body = {}
+    if route.body is not None:
+        content = {"application/json": {"schema": route.body.schema}}
+        body = {"requestBody": {"required": True, "content": content}}
     return {
         "summary": route.summary,
         "parameters": inner + query,
         **body,
         "responses": {"200": {"description": route.summary}, "default": _ERROR_RESPONSE},
-    }
-
-
-def _object_schema(fields: Sequence[Field]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {field.name: field.schema for field in fields},
-        "required": [field.name for field in fields if field.is_required],
-        "additionalProperties": False,
     }

@@ -2,15 +2,16 @@
 enforcement.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError, ApiRequest, Field, checked_fields, route
+from metaclaw.api.home_routes import HomeRoutes
+from metaclaw.api.router import ApiError, ApiRequest, Body, route
 from metaclaw.api.views import (
     followed_view,
     held_rules,
@@ -24,13 +25,12 @@ from metaclaw.api.views import (
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import measured_hash
 from metaclaw.domain.front_matter import CHOICES
-from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Rule, Skill
 from metaclaw.errors import SkillError
 from metaclaw.skills import (
     MAX_RULE_CHARS,
     MAX_WHEN_CHARS,
-    Rulebook,
     RuleFields,
     can_hold,
     read_rules,
@@ -38,9 +38,6 @@ from metaclaw.skills import (
     rule_examples,
 )
 from metaclaw.store import SqlCompliance
-
-if TYPE_CHECKING:
-    from metaclaw.learn import OwnerActions
 
 Dates = Mapping[SkillName, tuple[datetime | None, datetime | None]]
 _NULLABLE: Mapping[str, Json] = {"type": ["string", "null"]}
@@ -50,83 +47,63 @@ _TEXT: Mapping[str, Json] = {
     "maxLength": MAX_RULE_CHARS,
     "description": "What is to be followed or remembered",
 }
-_CHANGEABLE = (
-    Field(
-        "when",
-        {
+_CHANGES = Body(
+    {
+        "text": _TEXT,
+        "when": {
             **_NULLABLE,
             "maxLength": MAX_WHEN_CHARS,
             "description": "`always`, or the situation it applies to",
         },
-        is_required=False,
-    ),
-    Field(
-        "scope",
-        {**_NULLABLE, "description": "For whom: null for everyone, owner, user:ID, team:NAME"},
-        is_required=False,
-    ),
-    Field(
-        "workspace",
-        {**_NULLABLE, "description": "The project it is for; null for all"},
-        is_required=False,
-    ),
-    Field(
-        "channel",
-        {**_NULLABLE, "description": "The channel it is for, such as slack; null for all"},
-        is_required=False,
-    ),
-    Field(
-        "examples",
-        {"type": "array", "items": {"type": "string"}, "description": "Requests it is for"},
-        is_required=False,
-    ),
-    Field(
-        "expires",
-        {**_NULLABLE, "format": "date", "description": "The last day on which it is in force"},
-        is_required=False,
-    ),
-    Field("check", _NULLABLE, is_required=False),
-    Field("enforce", {"enum": [*CHOICES["enforce"], None]}, is_required=False),
-    Field("on_error", {"enum": [*CHOICES["on_error"], None]}, is_required=False),
-    Field("on_break", {"enum": [*CHOICES["on_break"], None]}, is_required=False),
+        "scope": {
+            **_NULLABLE,
+            "description": "For whom: null for everyone, owner, user:ID, team:NAME",
+        },
+        "workspace": {**_NULLABLE, "description": "The project it is for; null for all"},
+        "channel": {
+            **_NULLABLE,
+            "description": "The channel it is for, such as slack; null for all",
+        },
+        "examples": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Requests it is for",
+        },
+        "expires": {
+            **_NULLABLE,
+            "format": "date",
+            "description": "The last day on which it is in force",
+        },
+        "check": _NULLABLE,
+        **{name: {"enum": [*CHOICES[name], None]} for name in ("enforce", "on_error", "on_break")},
+    }
 )
-_NEW = (
-    Field("text", _TEXT, is_required=False),
-    Field("kind", {"enum": ["rule", "fact"]}, is_required=False),
-    *_CHANGEABLE,
-    Field(
-        "name",
-        {"type": "string", "description": "The name it is to have, if that is free"},
-        is_required=False,
-    ),
-    Field(
-        "source", {**_NULLABLE, "description": "The turn in which it was said"}, is_required=False
-    ),
-    Field(
-        "rules",
-        {
+_NEW = Body(
+    {
+        "kind": {"enum": ["rule", "fact"]},
+        **_CHANGES.fields,
+        "name": {"type": "string", "description": "The name it is to have, if that is free"},
+        "source": {**_NULLABLE, "description": "The turn in which it was said"},
+        "rules": {
             "type": "array",
             "items": {"type": "object"},
             "description": "Several rules, put in force in one step",
         },
-        is_required=False,
-    ),
+    }
 )
-_CHANGES = (Field("text", _TEXT, is_required=False), *_CHANGEABLE)
-_UNDO = (
-    Field("generation", {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}, is_required=False),
+_UNDO = Body({"generation": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}})
+_REWRITE = Body(
+    {
+        "description": {**_NULLABLE, "description": "When to use it"},
+        "body": {**_NULLABLE, "description": "What to do, as Markdown"},
+        "text": {"type": "string", "description": "The whole SKILL.md, instead of both"},
+    }
 )
-_REWRITE = (
-    Field("description", {**_NULLABLE, "description": "When to use it"}, is_required=False),
-    Field("body", {**_NULLABLE, "description": "What to do, as Markdown"}, is_required=False),
-    Field(
-        "text",
-        {"type": "string", "description": "The whole SKILL.md, instead of both"},
-        is_required=False,
-    ),
+_FILE = Body(
+    {"text": {"type": "string", "description": "Markdown, or the JSON of an export"}}, ("text",)
 )
-_FILE = (Field("text", {"type": "string", "description": "Markdown, or the JSON of an export"}),)
-_PIN = (Field("pinned", {"type": "boolean"}, is_required=False),)
+_PIN = Body({"pinned": {"type": "boolean"}})
+_ENFORCE = Body({"on": {"type": "boolean"}}, ("on",))
 
 
 @contextmanager
@@ -142,11 +119,7 @@ def _refusing(status: int) -> Iterator[None]:
 class RuleRoutes:
     """The routes for rules."""
 
-    rulebook: Rulebook
-    compliance: SqlCompliance
-    owner: Callable[[], Awaitable["OwnerActions"]]
-    noted: Callable[[Skill, TurnId], None]
-    """Called with a rule that was stated in a turn. Blocks."""
+    home: HomeRoutes
 
     @route(
         "GET",
@@ -156,16 +129,16 @@ class RuleRoutes:
     )
     def _rules(self, request: ApiRequest) -> object:
         if request.choice("state", ("live", "retired")) == "retired":
-            gone = self.rulebook.retired()
+            gone = self.home.rulebook.retired()
             return {
                 "rules": [
                     retired_rule_view(retired) for retired in gone if not retired.skill.is_skill
                 ]
             }
-        dates = self.rulebook.dates()
-        skipped = self.rulebook.library.view.skipped
+        dates = self.home.rulebook.dates()
+        skipped = self.home.rulebook.library.view.skipped
         return {
-            "rules": self._listed(self.rulebook.rules(), dates),
+            "rules": self._listed(self.home.rulebook.rules(), dates),
             "skipped": [picked(one, "path", "reason") for one in skipped],
         }
 
@@ -177,7 +150,7 @@ class RuleRoutes:
             ]
         }
 
-    @route("POST", "/api/rule-file", "Read the rules in a file's text", fields=_FILE)
+    @route("POST", "/api/rule-file", "Read the rules in a file's text", body=_FILE)
     def _read(self, request: ApiRequest) -> object:
         with _refusing(400):
             found = read_rules(request.said["text"])
@@ -194,7 +167,7 @@ class RuleRoutes:
         workspace, user = request.query.get("workspace"), request.query.get("user")
         chosen = [
             rule
-            for rule in self.rulebook.rules()
+            for rule in self.home.rulebook.rules()
             if (workspace is None or rule.is_for_workspace(workspace))
             and (user is None or rule.scope in (None, f"user:{user}"))
         ]
@@ -204,7 +177,9 @@ class RuleRoutes:
         }
 
     def _listed(self, rules: Sequence[Rule], dates: Dates) -> list[dict[str, Any]]:
-        followed = self.compliance.totals({rule.name: measured_hash(rule) for rule in rules})
+        followed = SqlCompliance(self.home.database).totals(
+            {rule.name: measured_hash(rule) for rule in rules}
+        )
         return [
             {
                 **rule_view(rule, dates.get(rule.name)),
@@ -216,88 +191,86 @@ class RuleRoutes:
     @route("GET", "/api/rules/{name}", "One rule or fact")
     def _rule(self, request: ApiRequest) -> object:
         rule = self._known(request)
-        record = self.compliance.of_rule(rule.name, measured_hash(rule))
-        dates = self.rulebook.dates()
+        record = SqlCompliance(self.home.database).of_rule(rule.name, measured_hash(rule))
+        dates = self.home.rulebook.dates()
         return {**rule_view(rule, dates.get(rule.name)), **rule_record_view(rule, record)}
 
-    @route("POST", "/api/rules", "Put a rule or fact in force", fields=_NEW)
+    @route("POST", "/api/rules", "Put a rule or fact in force", body=_NEW)
     def _add(self, request: ApiRequest) -> object:
         several = request.said.get("rules")
         if several is None:
             one = _fields(request.said)
             with _refusing(400):
-                ((rule, added),) = self.rulebook.add([one])
+                ((rule, added),) = self.home.rulebook.add([one])
             if added and rule.source is not None:
-                self.noted(rule, rule.source)
+                self.home.noted(rule, rule.source)
             return {**self._shown(rule), "added": added}
         if len(request.said) > 1 or not 0 < len(several) <= _MOST_AT_ONCE:
             raise ApiError(
                 f"rules must be a list of 1 to {_MOST_AT_ONCE} rules, with nothing beside it"
             )
-        listed = [_fields(checked_fields(fields, _NEW)) for fields in several]
+        listed = [_fields(_NEW.check(fields)) for fields in several]
         with _refusing(400):
-            found = self.rulebook.add(listed)
-        dates = self.rulebook.dates()
+            found = self.home.rulebook.add(listed)
+        dates = self.home.rulebook.dates()
         return {
             "rules": [
                 {**rule_view(rule, dates.get(rule.name)), "added": added} for rule, added in found
             ]
         }
 
-    @route("PATCH", "/api/rules/{name}", "Change a rule or fact", fields=_CHANGES)
+    @route("PATCH", "/api/rules/{name}", "Change a rule or fact", body=_CHANGES)
     def _change(self, request: ApiRequest) -> object:
         fields = _fields(request.said)
         rule = self._known(request)
         if fields.get("enforce") == "hold":
             _refuse_to_hold_nothing(rule, fields)
         with _refusing(400):
-            return self._shown(self.rulebook.change(rule.name, fields))
+            return self._shown(self.home.rulebook.change(rule.name, fields))
 
     @route("DELETE", "/api/rules/{name}", "Take a rule or fact out of force")
     def _remove(self, request: ApiRequest) -> object:
-        rule = self.rulebook.remove(self._known(request).name)
+        rule = self.home.rulebook.remove(self._known(request).name)
         return {"removed": rule.name, "rule": rule_view(rule, None)}
 
     def _known(self, request: ApiRequest) -> Rule:
         with _refusing(404):
-            return self.rulebook.rule(request.path["name"])
+            return self.home.rulebook.rule(request.path["name"])
 
-    @route(
-        "POST", "/api/undo", "Take back the last lesson, or the one of a generation", fields=_UNDO
-    )
+    @route("POST", "/api/undo", "Take back the last lesson, or the one of a generation", body=_UNDO)
     async def _undo(self, request: ApiRequest) -> object:
-        undone = await run_sync(self.rulebook.undo, request.said.get("generation"))
+        undone = await run_sync(self.home.rulebook.undo, request.said.get("generation"))
         for skill in undone.removed:
             if skill.author is Authorship.EVOLVER:
-                await (await self.owner()).admission.record_reason(skill, "a person took it back")
+                await (await self.home.owner()).record_retirement(skill, "a person took it back")
         return undone_view(undone)
 
     @route("POST", "/api/skills/{name}/restore", "Put a retired skill, rule or fact in force again")
     def _restore(self, request: ApiRequest) -> object:
-        skill = self.rulebook.restore(request.path["name"])
+        skill = self.home.rulebook.restore(request.path["name"])
         return {**skill_view(skill), "restored": True}
 
     @route(
         "PATCH",
         "/api/skills/{name}",
         "Change a skill's text; it is the person's from then on",
-        fields=_REWRITE,
+        body=_REWRITE,
     )
     def _rewrite(self, request: ApiRequest) -> object:
-        trigger, body, text = (request.said.get(field.name) for field in _REWRITE)
+        trigger, body, text = map(request.said.get, _REWRITE.fields)
         if not (trigger or body or text):
             raise ApiError("write description or body, or both, as texts")
         changes = {"trigger": trigger, "body": body, "text": text}
-        changed = self.rulebook.rewrite(request.path["name"], **changes)
+        changed = self.home.rulebook.rewrite(request.path["name"], **changes)
         return {**skill_view(changed), "body": changed.body}
 
-    @route("POST", "/api/skills/{name}/pin", "Pin a live skill, or unpin it", fields=_PIN)
+    @route("POST", "/api/skills/{name}/pin", "Pin a live skill, or unpin it", body=_PIN)
     def _pin(self, request: ApiRequest) -> object:
         name, pinned = request.path["name"], request.said.get("pinned", True)
-        return skill_view(self.rulebook.pin(name, pinned=pinned))
+        return skill_view(self.home.rulebook.pin(name, pinned=pinned))
 
     def _shown(self, rule: Rule) -> dict[str, Any]:
-        (shown,) = self._listed([rule], self.rulebook.dates())
+        (shown,) = self._listed([rule], self.home.rulebook.dates())
         return shown
 
 
@@ -315,32 +288,29 @@ def _refuse_to_hold_nothing(rule: Skill, fields: RuleFields) -> None:
 def _fields(said: Mapping[str, object]) -> RuleFields:
     """The fields of a rule, of which there must be one."""
     if not said:
-        known = " or ".join(field.name for field in _CHANGES)
-        raise ApiError(f"there is nothing to change: write {known}")
+        raise ApiError(f"there is nothing to change: write {' or '.join(_CHANGES.fields)}")
     return cast(RuleFields, said)
-
-
-_ENFORCE = (Field("on", {"type": "boolean"}),)
 
 
 @dataclass(frozen=True, slots=True)
 class EnforcementRoutes:
     """The routes that switch the holding of calls on and off, for all rules at once."""
 
-    is_on: Callable[[], bool]
-    switch: Callable[[bool], Awaitable[None]]
-    skills: Callable[[], Sequence[Skill]]
+    home: HomeRoutes
 
     @route("GET", "/api/enforce", "Whether held rules hold calls back")
     async def _show(self, request: ApiRequest) -> object:
-        return {"on": self.is_on(), "held_rules": held_rules(self.skills())}
+        return {
+            "on": self.home.is_holding(),
+            "held_rules": held_rules(self.home.rulebook.library.view.skills),
+        }
 
     @route(
         "POST",
         "/api/enforce",
         "Hold calls that break held rules, or stop holding them",
-        fields=_ENFORCE,
+        body=_ENFORCE,
     )
     async def _switch(self, request: ApiRequest) -> object:
-        await self.switch(request.said["on"])
-        return {"on": self.is_on()}
+        await self.home.switch_holding(request.said["on"])
+        return {"on": self.home.is_holding()}

@@ -2,15 +2,16 @@
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
 from anyio.to_thread import run_sync
 
+from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.router import ApiError, ApiRequest, route
-from metaclaw.api.turns import Titles, Words, last_words, messages_of, resolve, words_in
+from metaclaw.api.turns import last_words, messages_of, resolve, words_in
 from metaclaw.api.views import (
     enforced_view,
     role_view,
@@ -21,9 +22,8 @@ from metaclaw.api.views import (
 )
 from metaclaw.domain.chat import Text, ToolCall, ToolResult
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Turn, TurnKind
-from metaclaw.store import LedgerReader, Overview, SessionFilter, SessionRow, TurnRow
+from metaclaw.store import SessionFilter, SessionRow, TurnRow
 from metaclaw.wires import said_parts
 
 _MOST_ROWS: Final = 100_000
@@ -36,16 +36,9 @@ _PAUSE_S: Final = 0.002
 
 @dataclass(frozen=True, slots=True)
 class SessionRoutes:
-    """The routes for sessions and turns. `words` returns a person's own words in a text
-    of an agent.
-    """
+    """The routes for sessions and turns."""
 
-    reader: LedgerReader
-    overview: Overview
-    titles: Titles
-    words: Words
-    rules: Callable[[], Sequence[Skill]]
-    end_session: Callable[[SessionId], Awaitable[bool]]
+    home: HomeRoutes
 
     @route(
         "GET",
@@ -58,36 +51,38 @@ class SessionRoutes:
         among = request.number("among", 1000, _MOST_SEARCHED)
         wanted = SessionFilter(with_side_only=request.query.get("kind") != "main")
         if words := request.query.get("words", "").casefold().split():
-            newest = self.overview.sessions(SessionFilter(), among)
+            newest = self.home.overview.sessions(SessionFilter(), among)
             rows = list(islice((row for row in newest if self._holds(row.id, words)), limit))
         else:
             earlier = None if before is None else SessionId(before)
-            rows = self.overview.sessions(wanted, limit, earlier)
+            rows = self.home.overview.sessions(wanted, limit, earlier)
         ids = [row.id for row in rows]
-        titles, attempts = self.titles.of(ids), self.reader.attempts_in(ids)
+        titles, attempts = self.home.titles.of(ids), self.home.reader.attempts_in(ids)
         rows = [replace(row, turns=row.turns - attempts.get(row.id, 0)) for row in rows]
         views = [session_view(row, titles.get(row.id)) for row in rows]
         if request.query.get("detail") != "verdicts":
             return {"sessions": views}
-        outcomes, failed = self.overview.outcomes(ids), self.overview.failed(ids)
+        outcomes, failed = self.home.overview.outcomes(ids), self.home.overview.failed(ids)
         for view, session in zip(views, ids, strict=True):
-            view["prefix"] = shortest(session, self.reader.find_sessions)
+            view["prefix"] = shortest(session, self.home.reader.find_sessions)
             view["verdicts"] = {
                 outcome.value: count for outcome, count in outcomes.get(session, {}).items()
             }
             view["failed"] = failed.get(session, 0)
-        total = self.overview.count(wanted)
-        hidden = self.reader.counts().sessions - total
+        total = self.home.overview.count(wanted)
+        hidden = self.home.reader.counts().sessions - total
         return {"sessions": views, "total": total, "hidden": hidden}
 
     def _holds(self, session: SessionId, wanted: Sequence[str]) -> bool:
         """Whether every word is in a person's requests or in the answers."""
         time.sleep(_PAUSE_S)
         missing = set(wanted)
-        for row in self.reader.turns_of(session, _TURNS_SEARCHED):
-            whole = self.reader.turn(row.id) if row.kind is TurnKind.MAIN else None
+        for row in self.home.reader.turns_of(session, _TURNS_SEARCHED):
+            whole = self.home.reader.turn(row.id) if row.kind is TurnKind.MAIN else None
             if whole is not None:
-                said = f"{last_words(whole.turn, self.words)}\n{answered(whole.turn)}".casefold()
+                said = (
+                    f"{last_words(whole.turn, self.home.words)}\n{answered(whole.turn)}".casefold()
+                )
                 missing -= {word for word in missing if word in said}
             if not missing:
                 return True
@@ -101,52 +96,52 @@ class SessionRoutes:
     )
     def _session(self, request: ApiRequest) -> object:
         row = self._row(request.path["id"])
-        title = self.titles.of([row.id]).get(row.id)
+        title = self.home.titles.of([row.id]).get(row.id)
         show = {"words": self._in_words, "whole": self._whole}.get(
             request.query.get("detail", ""), lambda turn: turn_row_view(turn)
         )
         if "newest" in request.query:
-            everything = self.reader.turns_of(row.id, row.turns + 1)
+            everything = self.home.reader.turns_of(row.id, row.turns + 1)
             main = [turn for turn in everything if turn.kind is TurnKind.MAIN]
             turns = main if request.query.get("kind") == "main" else everything
             turns = turns[-request.number("newest", 50, _MOST_ROWS) :]
             counts = {"main_turns": len(main), "side_turns": len(everything) - len(main)}
         else:
             limit, after = request.number("limit", 200, _MOST_ROWS), request.number("after", 0)
-            turns, counts = self.reader.turns_of(row.id, limit, after), {}
+            turns, counts = self.home.reader.turns_of(row.id, limit, after), {}
         shown = [{**show(turn), "cursor": turn.seq} for turn in turns]
         return {**session_view(row, title), **counts, "turns": shown}
 
     def _row(self, named: str) -> SessionRow:
-        session = SessionId(resolve(self.reader.find_sessions, named, "session"))
-        row = self.reader.session(session)
+        session = SessionId(resolve(self.home.reader.find_sessions, named, "session"))
+        row = self.home.reader.session(session)
         if row is None:
             raise ApiError(f"there is no session {session}", 404)
         return row
 
     def _whole(self, row: TurnRow) -> dict[str, Any]:
-        found = self.reader.turn(row.id)
+        found = self.home.reader.turn(row.id)
         return turn_row_view(row) if found is None else turn_view(found.turn)
 
     def _in_words(self, row: TurnRow) -> dict[str, Any]:
         """A turn as people read it: their words, the answer, what was held and broken, the
         verdict.
         """
-        found, standing = self.reader.turn(row.id), self.reader.standing_of(row.id)
-        view = {**turn_row_view(row), "prefix": shortest(row.id, self.reader.find_turns)}
+        found, standing = self.home.reader.turn(row.id), self.home.reader.standing_of(row.id)
+        view = {**turn_row_view(row), "prefix": shortest(row.id, self.home.reader.find_turns)}
         if found is None:
             return view
         turn, enforcement = found.turn, found.turn.enforcement
         return {
             **view,
-            "asked": last_words(turn, self.words),
+            "asked": last_words(turn, self.home.words),
             "continued": self._is_continued(turn),
             "answered": answered(turn),
             "enforced": [enforced_view(one) for one in enforcement.rules] if enforcement else [],
             "attempts": len(enforcement.attempts) if enforcement else 0,
             "broken": [
                 {"rule": rule, "reason": reason}
-                for rule, reason in self.reader.broken_rules(row.id)
+                for rule, reason in self.home.reader.broken_rules(row.id)
             ],
             "verdict": verdict_view(None if standing is None else standing.verdict),
         }
@@ -156,25 +151,27 @@ class SessionRoutes:
         last = (messages_of(turn.wire, turn.exchange.request) or (None,))[-1]
         if last is None or not any(isinstance(part, ToolResult) for part in last.parts):
             return False
-        return not words_in(self.words, turn.agent, last)
+        return not words_in(self.home.words, turn.agent, last)
 
     @route("POST", "/api/sessions/{id}/end", "End a session")
     async def _end(self, request: ApiRequest) -> object:
         named = request.path["id"]
-        session = SessionId(await run_sync(resolve, self.reader.find_sessions, named, "session"))
-        if not await self.end_session(session):
+        session = SessionId(
+            await run_sync(resolve, self.home.reader.find_sessions, named, "session")
+        )
+        if not await self.home.end_session(session):
             raise ApiError(f"there is no running session {session}", 404)
         return {"session": session, "ended": True}
 
     @route("GET", "/api/turns", "The newest main turn")
     def _turns(self, request: ApiRequest) -> object:
-        newest = self.reader.newest_main_turn()
+        newest = self.home.reader.newest_main_turn()
         return {"turns": [] if newest is None else [turn_row_view(newest)]}
 
     @route("GET", "/api/turns/{id}", "One turn: request, answer, stamp, times, usage")
     def _turn(self, request: ApiRequest) -> object:
-        turn = TurnId(resolve(self.reader.find_turns, request.path["id"], "turn"))
-        found, standing = self.reader.turn(turn), self.reader.standing_of(turn)
+        turn = TurnId(resolve(self.home.reader.find_turns, request.path["id"], "turn"))
+        found, standing = self.home.reader.turn(turn), self.home.reader.standing_of(turn)
         if found is None or standing is None:
             raise ApiError(f"there is no turn {turn}", 404)
         return {
@@ -185,12 +182,7 @@ class SessionRoutes:
 
     @route("GET", "/api/projects", "Projects of sessions and of rules")
     def _projects(self, request: ApiRequest) -> object:
-        return {"projects": known_projects(self.reader, self.rules())}
-
-
-def known_projects(reader: LedgerReader, rules: Sequence[Skill]) -> list[str]:
-    """The projects of sessions and of rules. Blocks."""
-    return sorted({*reader.workspaces(), *(rule.workspace for rule in rules if rule.workspace)})
+        return {"projects": self.home.projects()}
 
 
 def shortest(whole: str, find: Callable[[str], Sequence[str]]) -> str:

@@ -1,12 +1,12 @@
 """Routes for skills: list, show, add, remove and retire them, and try a check on an answer."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError, ApiRequest, Field, route
+from metaclaw.api.home_routes import HomeRoutes
+from metaclaw.api.router import ApiError, ApiRequest, Body, route
 from metaclaw.api.views import (
     lesson_use_view,
     picked,
@@ -22,8 +22,6 @@ from metaclaw.domain.skill import Lesson, Skill, SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.skills import (
-    LibraryView,
-    Rulebook,
     check_of,
     check_trouble,
     examine,
@@ -33,17 +31,13 @@ from metaclaw.skills import (
     render_skill,
     trial_trouble,
 )
-from metaclaw.store import LessonUse, SqlCandidates, SqlEpisodes
-
-if TYPE_CHECKING:
-    from metaclaw.learn import OwnerActions
+from metaclaw.store import LessonUse, SqlEpisodes
 
 _FILE: Final = "SKILL.md"
 _MOST_LESSONS: Final = 1000
-_ADD: Final = (
-    Field(
-        "files",
-        {
+_ADD: Final = Body(
+    {
+        "files": {
             "type": "array",
             "items": {
                 "type": "object",
@@ -51,18 +45,21 @@ _ADD: Final = (
             },
             "description": "Skills in the format of SKILL.md; `path` is named in messages",
         },
-    ),
-    Field(
-        "replace",
-        {"type": "boolean", "description": "Also where skills of these names exist"},
-        is_required=False,
-    ),
+        "replace": {
+            "type": "boolean",
+            "description": "Also where skills of these names exist",
+        },
+    },
+    ("files",),
 )
-_TEST: Final = (
-    Field("name", {"type": "string"}, is_required=False),
-    Field("text", {"type": "string", "description": "A whole SKILL.md"}, is_required=False),
-    Field("task", {"type": "string", "description": "What the person asked"}),
-    Field("answer", {"type": "string"}),
+_TEST: Final = Body(
+    {
+        "name": {"type": "string"},
+        "text": {"type": "string", "description": "A whole SKILL.md"},
+        "task": {"type": "string", "description": "What the person asked"},
+        "answer": {"type": "string"},
+    },
+    ("task", "answer"),
 )
 
 
@@ -70,11 +67,7 @@ _TEST: Final = (
 class SkillRoutes:
     """The routes for skills."""
 
-    rulebook: Rulebook
-    skills: Callable[[], LibraryView]
-    owner: Callable[[], Awaitable["OwnerActions"]]
-    candidates: SqlCandidates
-    episodes: SqlEpisodes
+    home: HomeRoutes
 
     @route(
         "GET",
@@ -84,13 +77,15 @@ class SkillRoutes:
     def _lessons(self, request: ApiRequest) -> object:
         """The lessons in force, and those that wait for a person."""
         waiting, accepted = (
-            [one.proposal for one in self.candidates.candidates(standing, _MOST_LESSONS)]
+            [one.proposal for one in self.home.candidates.candidates(standing, _MOST_LESSONS)]
             for standing in (Standing.WAITING, Standing.ACCEPTED)
         )
         asked = (one.skill for one in waiting)
         taught = {one.skill.name: one.support for one in (*accepted, *waiting)}
         uses = [
-            *self.episodes.uses(self.skills().skills, self.rulebook.dates()),
+            *SqlEpisodes(self.home.database).uses(
+                self.home.rulebook.library.follow().skills, self.home.rulebook.dates()
+            ),
             *(LessonUse(skill, None) for skill in asked if isinstance(skill, Lesson)),
         ]
         return {"lessons": [lesson_use_view(use, taught.get(use.lesson.name, ())) for use in uses]}
@@ -100,9 +95,9 @@ class SkillRoutes:
     )
     def _skills(self, request: ApiRequest) -> object:
         state = request.choice("state", (SkillState.LIVE, SkillState.RETIRED))
-        view = self.skills()
+        view = self.home.rulebook.library.follow()
         if state == SkillState.RETIRED:
-            gone = self.rulebook.retired()
+            gone = self.home.rulebook.retired()
             return {
                 "generation": view.generation,
                 "skills": [retired_skill_view(retired) for retired in gone],
@@ -111,7 +106,7 @@ class SkillRoutes:
         with_text = request.query.get("text") == "true"
         return {
             "generation": view.generation,
-            "folder": str(self.rulebook.library.folder),
+            "folder": str(self.home.rulebook.library.folder),
             "skills": [
                 {**self._view(skill), **({"text": render_skill(skill)} if with_text else {})}
                 for skill in found
@@ -128,16 +123,16 @@ class SkillRoutes:
             "body": skill.body,
             "text": render_skill(skill),
             **(await run_sync(_check_view, skill)),
-            **skill_facts_view(await (await self.owner()).skill_facts(name)),
+            **skill_facts_view(await (await self.home.owner()).skill_facts(name)),
         }
 
-    @route("POST", "/api/skills", "Put skills in force", fields=_ADD)
+    @route("POST", "/api/skills", "Put skills in force", body=_ADD)
     def _add(self, request: ApiRequest) -> object:
         """Put the readable skills in force, unless one of the same name exists and is not to be
         replaced.
         """
         files = [(one["path"], one["text"]) for one in request.said["files"]]
-        pack, library = read_pack(files), self.rulebook.library
+        pack, library = read_pack(files), self.home.rulebook.library
         taken: list[Json] = [
             skill.name
             for skill in pack.skills
@@ -145,7 +140,7 @@ class SkillRoutes:
         ]
         is_written = bool(pack.skills) and (request.said.get("replace", False) or not taken)
         if is_written:
-            self.rulebook.put(pack.skills)
+            self.home.rulebook.put(pack.skills)
         tried = _check_view if len(files) == 1 else lambda skill: {}
         return {
             "skills": [{**self._view(skill), **tried(skill)} for skill in pack.skills],
@@ -157,26 +152,26 @@ class SkillRoutes:
     @route("DELETE", "/api/skills/{name}", "Take a skill out and delete its folder")
     def _remove(self, request: ApiRequest) -> object:
         name = request.path["name"]
-        if not (self.rulebook.library.folder / name / _FILE).is_file():
+        if not (self.home.rulebook.library.folder / name / _FILE).is_file():
             raise _unknown(name)
-        self.rulebook.delete(name)
+        self.home.rulebook.delete(name)
         return {"removed": name}
 
     @route("POST", "/api/skills/{name}/retire", "Take a skill out of force")
     async def _retire(self, request: ApiRequest) -> object:
         name = SkillName(request.path["name"])
         self._known(name)
-        generation = await (await self.owner()).retire(name)
+        generation = await (await self.home.owner()).retire(name)
         return {"skill": name, "retired": True, "generation": generation}
 
-    @route("POST", "/api/skill-test", "Run a skill's check on an answer", fields=_TEST)
+    @route("POST", "/api/skill-test", "Run a skill's check on an answer", body=_TEST)
     def _test(self, request: ApiRequest) -> object:
         said, name = request.said, request.said.get("name", "the text")
         skill = parse_skill(said["text"], name) if "text" in said else self._known(SkillName(name))
         return _tried(skill, said["task"], said["answer"])
 
     def _known(self, name: SkillName) -> Skill:
-        skill = self.skills().get(name)
+        skill = self.home.rulebook.library.follow().get(name)
         if skill is None:
             raise _unknown(name)
         return skill
@@ -184,7 +179,7 @@ class SkillRoutes:
     def _view(self, skill: Skill) -> dict[str, Any]:
         return {
             **skill_view(skill),
-            "path": str(self.rulebook.library.folder / skill.name / _FILE),
+            "path": str(self.home.rulebook.library.folder / skill.name / _FILE),
         }
 
 

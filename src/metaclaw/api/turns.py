@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from metaclaw.api.router import ApiError, ApiRequest, route
+from metaclaw.api.router import ApiError
 from metaclaw.api.status_words import short
-from metaclaw.api.views import enforced_view, lesson_view, picked
+from metaclaw.api.views import enforced_view
 from metaclaw.domain.chat import (
     Image,
     Message,
@@ -23,20 +23,18 @@ from metaclaw.domain.chat import (
     ToolResult,
     Wire,
 )
-from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.skill import Skill, SkillGeneration
-from metaclaw.domain.status import CAME_LATER, attempt_word, client_got
-from metaclaw.domain.turn import REMINDER, WITHHELD, HoldEnd, Turn, TurnKind
+from metaclaw.domain.ids import SessionId
+from metaclaw.domain.status import attempt_word, client_got
+from metaclaw.domain.turn import HoldEnd, Turn, TurnKind
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.skills import Budgets, LibraryView, SkillExplanation, Teams, applies, explain
-from metaclaw.store import FirstRequest, LedgerReader, Overview
+from metaclaw.store import FirstRequest, Overview
 from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
 
 _MOST_TITLE_CHARS: Final = 120
 _MOST_TITLES: Final = 50_000
 _TITLES_AT_ONCE: Final = 8
 _MOST_CHARS: Final = 60_000
-_MOST_ARGUMENTS: Final = 500
+MOST_ARGUMENTS: Final = 500
 _MOST_NAMED: Final = 5
 _WHO: Final = {
     Role.SYSTEM: "System",
@@ -292,7 +290,7 @@ def _piece(part: Part, placed: Sequence[str], most: int) -> ShownPart:
             return _cut("call", part.arguments, (), most, title=part.name)
         case ToolResult():
             return _cut(
-                "result", "\n".join(_inner(part.parts)), placed, most, is_error=part.is_error
+                "result", "\n".join(inner(part.parts)), placed, most, is_error=part.is_error
             )
         case Image():
             return ShownPart("image", (ShownText("(picture)"),))
@@ -300,7 +298,7 @@ def _piece(part: Part, placed: Sequence[str], most: int) -> ShownPart:
             return _cut("other", str(part.value), (), most)
 
 
-def _inner(parts: Iterable[Text | Image | Opaque]) -> Iterable[str]:
+def inner(parts: Iterable[Text | Image | Opaque]) -> Iterable[str]:
     for part in parts:
         match part:
             case Text():
@@ -345,108 +343,6 @@ def _marked(text: str, placed: Sequence[str]) -> Iterable[ShownText]:
     yield ShownText(text[end:])
 
 
-@dataclass(frozen=True, slots=True)
-class WhyRoutes:
-    """Explains the prompts of turns. `generation_at` blocks; `absorbed` returns the skills that a
-    version has absorbed.
-    """
-
-    reader: LedgerReader
-    words: Words
-    generation_at: Callable[[int], SkillGeneration | None]
-    skills: Callable[[], Sequence[Skill]]
-    budgets: Budgets
-    teams: Teams
-    overview: Overview
-    absorbed: Callable[[int], Collection[str]] = lambda version: ()
-    embedded: str | None = None
-    """The embedded model's provider, whose prompts list no skills; None if there is none."""
-
-    @route("GET", "/api/turns/{id}/why", "What was placed in a turn's prompt, what not, and why")
-    def _why(self, request: ApiRequest) -> object:
-        turn = TurnId(resolve(self.reader.find_turns, request.path["id"], "turn"))
-        found = self.reader.turn(turn)
-        if found is None:
-            raise ApiError(f"there is no turn {turn}", 404)
-        return self._explained(found.turn)
-
-    def _explained(self, turn: Turn) -> dict[str, Any]:
-        number = turn.stamp.generation
-        generation = self.generation_at(number)
-        skills = () if generation is None else generation.skills
-        considered = explain(
-            turn,
-            last_words(turn, self.words),
-            LibraryView.of(number, skills),
-            self.budgets._replace(is_brief=turn.provider == self.embedded),
-            self.teams,
-            today=turn.times.received_at.astimezone().date(),
-            absorbed=frozenset(self.absorbed(turn.stamp.policy_version)),
-        )
-        known = {skill.name for skill in skills}
-        failed = _failed_calls(turn)
-        said = self.overview.places_of([one.skill.source for one in considered if one.skill.source])
-        names = ("placed", "listed", "not_placed")
-        groups: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-        for one in considered:
-            place = None if one.skill.source is None else said.get(one.skill.source)
-            view = {
-                **_considered_view(one),
-                "failed": failed.get(one.skill.name),
-                "said": place and picked(place, "turn", "agent", "workspace", "channel"),
-            }
-            groups[one.fate.replace(" ", "_")].append(view)
-        groups["not_placed"] += (
-            {**lesson_view(skill), "reason": CAME_LATER}
-            for skill in self.skills()
-            if skill.name not in (*known, *turn.stamp.skills)
-            and applies(skill.scope, turn.scope, self.teams)
-        )
-        return {
-            **picked(turn, "session", "kind"),
-            "turn": turn.id,
-            "at": turn.times.received_at.isoformat(),
-            "generation": number,
-            "scope": picked(turn.scope, "user", "workspace", "channel"),
-            "considered": [one.skill.name for one in considered],
-            **groups,
-            "reminded": _names_at(turn, REMINDER),
-            "reminders_left_out": _names_at(turn, WITHHELD),
-            **held_view(turn),
-            "broken": [
-                {"rule": rule, "reason": reason}
-                for rule, reason in self.reader.broken_rules(turn.id)
-            ],
-            "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
-        }
-
-
-def _failed_calls(turn: Turn) -> dict[str, dict[str, str]]:
-    """The failed calls of a turn by the lesson that was placed behind their results."""
-    lessons = {one.call_id: one.skills[0] for one in turn.placements if one.call_id is not None}
-    messages = messages_of(turn.wire, turn.exchange.request) if lessons else ()
-    parts = [part for message in messages or () for part in message.parts]
-    calls = {part.id: part for part in parts if isinstance(part, ToolCall)}
-    return {
-        lessons[part.call_id]: {
-            "name": calls[part.call_id].name,
-            "arguments": calls[part.call_id].arguments[:_MOST_ARGUMENTS],
-            "result": short("\n".join(_inner(part.parts)), _MOST_ARGUMENTS),
-        }
-        for part in parts
-        if isinstance(part, ToolResult) and part.call_id in lessons and part.call_id in calls
-    }
-
-
-def _names_at(turn: Turn, anchor: bytes) -> list[Any]:
-    return [
-        name
-        for placement in turn.placements
-        if placement.anchor == anchor
-        for name in placement.skills
-    ]
-
-
 def held_view(turn: Turn) -> dict[str, Any]:
     """The rules that held calls of an answer, each attempt, and what the client got; empty if
     nothing was held.
@@ -471,16 +367,7 @@ def held_view(turn: Turn) -> dict[str, Any]:
 def _calls_of(turn: Turn) -> list[Any]:
     parts = said_parts(turn.wire, turn.stream, turn.exchange.shown)
     return [
-        {"name": part.name, "arguments": part.arguments[:_MOST_ARGUMENTS]}
+        {"name": part.name, "arguments": part.arguments[:MOST_ARGUMENTS]}
         for part in parts
         if isinstance(part, ToolCall)
     ]
-
-
-def _considered_view(explanation: SkillExplanation) -> dict[str, Any]:
-    note = explanation.skill.check_note
-    return {
-        **lesson_view(explanation.skill),
-        "reason": explanation.reason,
-        **({} if note is None else {"check_note": note}),
-    }

@@ -17,7 +17,6 @@ from metaclaw.api import (
     Api,
     ApiParts,
     HomeRoutes,
-    PageParts,
     SignIn,
 )
 from metaclaw.app.parts import ProgramParts
@@ -258,16 +257,9 @@ def build_api_parts(app: Application) -> ApiParts:
         windows=lambda: None if policy is None else policy.facts(),
         sign_in=app.sign_in,
         slow_down=app.wrong_keys.slow_down,
-        pages=PageParts(
-            overview=app.overview,
-            titles=app.titles,
-            reader=app.reader,
-            rulebook=app.rulebook,
-            words=own_words,
-            health=lambda: tuple(
-                app.provider_health.last_failure(provider.name) for provider in app.providers
-            ),
-            curve=app.learning.learning_curve,
+        health=lambda: tuple(
+            app.provider_health.last_failure(provider.name) for provider in app.providers
         ),
+        curve=app.learning.learning_curve,
         registry=app.metrics if config.telemetry.prometheus else None,
     )

@@ -122,7 +122,6 @@ class ProgramParts:
             self.database, LedgerLimits(patience_s=1.0 if self.database.kind == "sqlite" else 2.0)
         )
         self.reader = LedgerReader(self.database)
-        self.overview = Overview(self.database)
         self.upkeep = SqlUpkeep(self.database, int(store.max_gb * 1e9))
         self.generations = SqlGenerations(self.database)
         self.library = SkillLibrary(self.config.skills.dir, self.generations)
@@ -242,7 +241,7 @@ class ProgramParts:
             listens=config.skills.learn,
             measured=self.commands.compliance_cursor,
         )
-        self.titles = Titles(self.overview, own_words)
+        self.titles = Titles(Overview(self.database), own_words)
         forgetters = [
             lambda session: self.enforcer.answers.forget((session,)),
             self.titles.forget,

@@ -320,35 +320,29 @@ class Audience(NamedTuple):
     workspace: str
 
 
-def audience_of(skill: Skill) -> Audience | None:
-    """The audience of a rule or skill; None for a fact or lesson, and for a rule or skill that no
-    speaker gets.
-    """
-    if isinstance(skill, Fact | Lesson) or skill.scope == "":
-        return None
+def audience_hashes(skills: Iterable[Skill]) -> dict[Audience, str]:
+    """One hash for each audience, of the rules and skills for it. Facts and lessons do not count, nor
+    does a rule or skill that no speaker gets."""
+    members: defaultdict[Audience, list[str]] = defaultdict(list)
+    for skill in skills:
+        if not isinstance(skill, Fact | Lesson) and skill.scope != "":
+            members[_audience_of(skill)].append(_placed_hash(skill))
+    return {audience: combined_hash(digests) for audience, digests in members.items()}
+
+
+def _audience_of(skill: Skill) -> Audience:
     scope = skill.scope or ""
     is_bare = scope not in ("", _OWNER) and not scope.startswith(_SCOPE_KINDS)
     return Audience(_BARE + scope if is_bare else scope, skill.workspace or "")
 
 
-def placed_hash(skill: Skill) -> str:
+def _placed_hash(skill: Skill) -> str:
     """A hash of everything that decides which text of a rule or skill is placed and for which
     tasks. State, author and examples do not count."""
     overrides = json.dumps(skill.overrides or None)
     parts = (skill.content_hash, str(skill.applies_always), overrides, skill.channel)
     text = "\0".join(part for part in parts if part is not None)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def audience_hashes(placed: Iterable[tuple[Audience | None, str]]) -> dict[Audience, str]:
-    """One hash for each audience, from the `audience_of` and `placed_hash` of each rule and
-    skill.
-    """
-    members: defaultdict[Audience, list[str]] = defaultdict(list)
-    for audience, digest in placed:
-        if audience is not None:
-            members[audience].append(digest)
-    return {audience: combined_hash(digests) for audience, digests in members.items()}
 
 
 _WORDS = 0.1

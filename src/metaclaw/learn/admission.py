@@ -502,14 +502,9 @@ def accepted_candidate(candidates: SqlCandidates, skill: Skill) -> Candidate | N
     """
     if is_untouchable(skill) and not skill.pinned:
         return None
+    accepted = candidates.candidates(Standing.ACCEPTED, name=skill.name)
     return next(
-        (
-            candidate
-            for candidate in candidates.of_skill(skill.name)
-            if candidate.standing is Standing.ACCEPTED
-            and candidate.proposal.skill.content_hash == skill.content_hash
-        ),
-        None,
+        (one for one in accepted if one.proposal.skill.content_hash == skill.content_hash), None
     )
 
 

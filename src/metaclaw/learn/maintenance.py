@@ -30,13 +30,12 @@ _STALE_TASKS: Final = 500
 
 
 class ScopeMembers(TypedDict, total=False):
-    """Members of a scope: users, workspaces, or requests without a user id; everyone if none is
-    named.
+    """Members of a scope: users (None: requests without a user id) or workspaces; everyone if none
+    is named.
     """
 
-    users: Collection[str]
+    users: Collection[str | None]
     workspaces: Collection[str]
-    without_user: bool
 
 
 def members_of_scope(scope: str | None, teams: Teams) -> ScopeMembers:
@@ -44,7 +43,7 @@ def members_of_scope(scope: str | None, teams: Teams) -> ScopeMembers:
     if scope is None:
         return ScopeMembers()
     if scope == OWNER:
-        return ScopeMembers(without_user=True)
+        return ScopeMembers(users=(None,))
     kind, _, who = scope.partition(":")
     match kind:
         case "user":

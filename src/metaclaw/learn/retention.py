@@ -93,13 +93,8 @@ class Retention:
         if trouble is not None:
             return
         gone = await run_sync(self.forgetting.forget_before, now - timedelta(days=self.days))
-        if gone.turns:
-            log.info(
-                "forgotten turns=%d sessions=%d older_than_days=%d",
-                gone.turns,
-                gone.sessions,
-                self.days,
-            )
+        if gone:
+            log.info("forgotten turns=%d older_than_days=%d", gone, self.days)
 
     def _doubt(self, now: datetime) -> str | None:
         """Why the clock is doubted, or None. Blocks."""
@@ -210,7 +205,7 @@ class SessionErasure:
         began_s = time.monotonic()
         self._forgetting.begin(session)
         known = LedgerReader(self._database).session(session)
-        turns = self._forgetting.forget_session(session).turns
+        turns = self._forgetting.forget_session(session)
         found = self._forgetting.derived_data(session)
         if known is None and not (
             turns or found.candidates or found.batches or self._forgetting.is_unpurged(session)
@@ -222,7 +217,7 @@ class SessionErasure:
     def forget_again(self, report: Erased) -> Erased:
         """Delete what a running request or the learner wrote of the session meanwhile."""
         self._forgetting.drop_late_turns(report.session)
-        turns = self._forgetting.forget_session(report.session).turns
+        turns = self._forgetting.forget_session(report.session)
         if turns:
             self._take_back()
         self._forgetting.erase_traces(report.found)

@@ -16,7 +16,7 @@ from metaclaw.store.database import (
 from metaclaw.store.derived_data import DerivedData
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.episodes import LessonUse, RecurringFailure, SqlEpisodes
-from metaclaw.store.forgetting import ForgetResult, SqlForgetting
+from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.generations import GenerationRow, InForce, SqlGenerations, SqlTeams
 from metaclaw.store.learning import SkillAttempt, SqlCandidates, SqlVerdicts
 from metaclaw.store.ledger import SqlLedger
@@ -38,7 +38,7 @@ from metaclaw.store.reader import (
 from metaclaw.store.rows import LedgerEvent, SessionRow, TurnRow
 from metaclaw.store.schema import HEAD as SCHEMA_REVISION
 from metaclaw.store.schema import NewerSchemaError
-from metaclaw.store.training_batches import EligibleTurns, SqlBatches, TrainingBatch
+from metaclaw.store.training_batches import SqlBatches, TrainingBatch
 from metaclaw.store.upkeep import IntegrityReport, SqlUpkeep, check_file, compact, find_damage
 from metaclaw.store.usage import (
     ENFORCEMENT_OFF,

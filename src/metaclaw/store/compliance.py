@@ -247,7 +247,7 @@ class SqlCompliance(Queries):
             rule_counts.c.rule.in_({outcome.rule for _, outcome in broken}),
             rule_counts.c.result == RuleResult.BROKEN,
         )
-        times: Counter[tuple[str, str]] = Counter()
+        times = Counter[tuple[str, str]]()
         for row in connection.execute(query.group_by(*key)):
             times[row.rule, row.day] = int(row.times)
         at, told = self._clock(), list[dict[str, object]]()
@@ -255,10 +255,11 @@ class SqlCompliance(Queries):
             rule = outcome.rule
             if outcome.is_shown:
                 so_far = sum(count for (name, _), count in times.items() if name == rule)
-                said = _events_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
-                told += [
-                    {"at_us": at, "kind": kind, "data": pack_json(data)} for kind, data in said
-                ]
+                is_first = not times[rule, turn.day]
+                told += (
+                    {"at_us": at, "kind": kind, "data": pack_json(data)}
+                    for kind, data in _events_of(turn, outcome, so_far + 1, is_first=is_first)
+                )
             times[rule, turn.day] += 1
         connection.execute(insert(events), told)
 
@@ -340,27 +341,24 @@ def attempts_of(turn: Turn) -> tuple[Turn, ...]:
     return () if turn.enforcement is None else turn.enforcement.attempts
 
 
-def rule_rows(seq: int, enforcement: Enforcement) -> list[Values]:
-    """The rows of the rules that held."""
-    return [
+def enforcement_rows(
+    seq: int, enforcement: Enforcement, numbers: Mapping[TurnId, int]
+) -> tuple[list[Values], list[Values], list[Values]]:
+    """The rows of turn `seq`: the rules that held, the turns that are attempts at its answer, and
+    what the provider really said."""
+    rules: list[Values] = [
         (seq, place, pack_text(one.rule), one.attempts, one.end, pack_text(one.reason))
         for place, one in enumerate(enforcement.rules)
     ]
-
-
-def attempt_rows(seq: int, enforcement: Enforcement, numbers: Mapping[TurnId, int]) -> list[Values]:
-    """The rows that mark turns as attempts at the answer of turn `seq`."""
-    return [(numbers[attempt.id], seq, place) for place, attempt in enumerate(enforcement.attempts)]
-
-
-def answer_rows(seq: int, enforcement: Enforcement) -> list[Values]:
-    """What the provider really said."""
+    attempts: list[Values] = [
+        (numbers[attempt.id], seq, place) for place, attempt in enumerate(enforcement.attempts)
+    ]
     answer = enforcement.answer
     if answer is None:
-        return []
+        return rules, attempts, []
     calls = pack_json({"calls": [[call.id, call.arguments] for call in answer.calls]})
     texts = (calls, pack_text(answer.mark), pack_text(answer.answer_id), pack_text(answer.last_id))
-    return [(seq, answer.wire, *texts, answer.messages, answer.rest)]
+    return rules, attempts, [(seq, answer.wire, *texts, answer.messages, answer.rest)]
 
 
 def enforcement_of(

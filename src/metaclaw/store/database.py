@@ -18,7 +18,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from sqlalchemy import URL, Connection, Dialect, Executable, event, insert, make_url
+from sqlalchemy import URL, Connection, Dialect, Executable, Table, event, insert, make_url, select
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
@@ -27,7 +27,7 @@ from metaclaw.clock import local_now, utc_now
 from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
-from metaclaw.store.dialects import WRITE, make_engine, store_errors
+from metaclaw.store.dialects import WRITE, begins_with, make_engine, store_errors
 from metaclaw.store.rows import ResultRow, pack_json
 from metaclaw.store.schema import (
     HEAD,
@@ -138,6 +138,12 @@ class Database:
         with self.reading(doing) as connection:
             row = connection.execute(query).one_or_none()
             return None if row is None else convert(row)
+
+    def ids(self, table: Table, prefix: str, limit: int, kind: Callable[[str], T]) -> list[T]:
+        """The ids in a table that begin with `prefix`, in order."""
+        is_wanted = begins_with(self.kind, table.c.id, prefix)
+        query = select(table.c.id).where(is_wanted).order_by(table.c.id).limit(limit)
+        return self.records("looking for an id", query, kind)
 
     def read_number(self, doing: str, query: Executable) -> int:
         """The one number that a query gives; 0 for none."""

@@ -60,14 +60,24 @@ class ContentIds:
         """The id of these placements; None for an empty tuple."""
         last: bytes | None = None
         for item in items:
-            last = self._placement(last, item)
+            skills, snippet = pack_placed(item.skills, item.listed), self._snippet(item.text)
+            content = b"placement", last or b"", item.anchor, skills.encode(), snippet
+            row_id, is_new = self._id_of(content)
+            if is_new:
+                self.placements.append((row_id, last, item.anchor, skills, snippet))
+            last = row_id
         return last
 
     def of_splices(self, items: tuple[Splice, ...]) -> bytes | None:
         """The id of these splices; None for an empty tuple."""
         last: bytes | None = None
         for item in items:
-            last = self._splice(last, item)
+            snippet = self._snippet(item.inserted)
+            content = b"splice", last or b"", struct.pack("<q", item.offset), snippet
+            row_id, is_new = self._id_of(content)
+            if is_new:
+                self.splices.append((row_id, last, item.offset, snippet))
+            last = row_id
         return last
 
     def clear_rows(self) -> None:
@@ -76,10 +86,14 @@ class ContentIds:
         if len(self._known) > _MAX_KNOWN:
             self._known.clear()
 
-    def _new_id(self, digest: bytes) -> bytes:
+    def _id_of(self, content: tuple[bytes, ...]) -> tuple[bytes, bool]:
+        """The id of a row with this content, and whether it is new."""
+        digest = content_id(*content, size=_DIGEST_BYTES)
+        if (known := self._known.get(digest)) is not None:
+            return known, False
         moment = max(0, self._clock_ns() // _NS_A_MS)
         row_id = self._known[digest] = moment.to_bytes(_MOMENT_BYTES, "big") + digest
-        return row_id
+        return row_id, True
 
     def _snippet(self, body: bytes | str) -> bytes:
         row_id = self._snippet_ids.get(body)
@@ -92,29 +106,6 @@ class ContentIds:
             if len(self._snippet_ids) >= _MAX_SNIPPET_IDS:
                 self._snippet_ids.clear()
             self._snippet_ids[body] = row_id
-        return row_id
-
-    def _placement(self, previous: bytes | None, item: Placement) -> bytes:
-        skills = pack_placed(item.skills, item.listed)
-        snippet = self._snippet(item.text)
-        digest = content_id(
-            b"placement", previous or b"", item.anchor, skills.encode(), snippet, size=_DIGEST_BYTES
-        )
-        row_id = self._known.get(digest)
-        if row_id is None:
-            row_id = self._new_id(digest)
-            self.placements.append((row_id, previous, item.anchor, skills, snippet))
-        return row_id
-
-    def _splice(self, previous: bytes | None, item: Splice) -> bytes:
-        snippet = self._snippet(item.inserted)
-        digest = content_id(
-            b"splice", previous or b"", struct.pack("<q", item.offset), snippet, size=_DIGEST_BYTES
-        )
-        row_id = self._known.get(digest)
-        if row_id is None:
-            row_id = self._new_id(digest)
-            self.splices.append((row_id, previous, item.offset, snippet))
         return row_id
 
 

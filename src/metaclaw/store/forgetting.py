@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import (
@@ -24,8 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine.interfaces import DBAPICursor
 
-from metaclaw.domain.candidate import CandidateId
-from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.ids import SessionId
 from metaclaw.domain.training import BatchState
 from metaclaw.domain.turn import TurnKind
 from metaclaw.store.database import Database, Queries
@@ -64,21 +63,6 @@ _ASKED = "forget "
 _LOCK_MS = 50
 _PAUSE_S = 0.1
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetResult:
-    """The number of deleted turns, and what was learned from them (`DerivedData`). `carried_in`:
-    sessions whose prompts contained such a skill."""
-
-    sessions: int
-    turns: int
-    candidates: tuple[CandidateId, ...] = ()
-    skills: tuple[SkillName, ...] = ()
-    edited: tuple[SkillName, ...] = ()
-    carried_in: tuple[SessionId, ...] = ()
-    batches: tuple[int, ...] = ()
-    versions: tuple[int, ...] = ()
 
 
 class SqlForgetting(Queries):
@@ -122,25 +106,11 @@ class SqlForgetting(Queries):
         """Make the ledger drop turns of the session whose requests came before now."""
         self._database.drop_turns(session, self._clock())
 
-    def forget_session(self, session: SessionId) -> ForgetResult:
-        """Delete the turns of a session and drop the batches they were in. Returns the derived
-        data, which `erase` deletes. Only the turns' ids are kept, so that nothing is learned from
-        them afterwards."""
-        removed = self._remove(session, true(), is_remembered=True)
-        found = self.derived_data(session)
-        log.info(
-            "session removed session=%s turns=%d skills=%d", session, removed, len(found.skills)
-        )
-        return ForgetResult(
-            1 if removed else 0,
-            removed,
-            found.candidates,
-            found.skills,
-            found.edited,
-            found.sessions,
-            found.batches,
-            found.versions,
-        )
+    def forget_session(self, session: SessionId) -> int:
+        """Delete the turns of a session, drop the batches they were in, and return their number.
+        Only the turns' ids are kept, so that nothing is learned from them afterwards; `erase`
+        deletes what was."""
+        return self._remove(session, true(), is_remembered=True)
 
     def derived_data(self, session: SessionId | None = None) -> DerivedData:
         """The data derived from the forgotten turns of a session, or of all sessions, that is not
@@ -199,19 +169,16 @@ class SqlForgetting(Queries):
         is_forgotten = bool(self._database.rows("looking for a forgotten session", query))
         return is_forgotten and self.is_unfinished()
 
-    def forget_before(self, instant: datetime) -> ForgetResult:
-        """Delete turns whose request came before `instant`. What was learned from them stays."""
+    def forget_before(self, instant: datetime) -> int:
+        """Delete turns whose request came before `instant`, and return their number. What was
+        learned from them stays."""
         query = select(sessions.c.id).where(sessions.c.began_us < instant)
         query = query.limit(_SESSIONS_AT_ONCE)
-        removed = touched = 0
+        is_old = turns.c.received_us < instant
+        removed = 0
         while found := self._database.records("looking for what is old", query, SessionId):
-            for session in found:
-                is_old = turns.c.received_us < instant
-                removed += self._remove(session, is_old, is_remembered=False)
-            touched += len(found)
-        if removed:
-            log.info("old turns forgotten turns=%d sessions=%d", removed, touched)
-        return ForgetResult(touched, removed)
+            removed += sum(self._remove(one, is_old, is_remembered=False) for one in found)
+        return removed
 
     def drop_session(self, session: SessionId) -> int:
         """Remove the turns of a session to make room. What was learned from them stays."""

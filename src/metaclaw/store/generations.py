@@ -2,11 +2,11 @@
 publication is one transaction.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import (
@@ -27,7 +27,6 @@ from sqlalchemy import (
     update,
 )
 
-from metaclaw.clock import utc_now
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.front_matter import SkillRecord, record_of
 from metaclaw.domain.ids import SkillName, TurnId
@@ -40,12 +39,10 @@ from metaclaw.domain.skill import (
     Skill,
     SkillGeneration,
     audience_hashes,
-    audience_of,
     library_hash,
-    placed_hash,
 )
 from metaclaw.errors import OvertakenError
-from metaclaw.store.database import Database, Queries, append_event
+from metaclaw.store.database import Queries, append_event
 from metaclaw.store.deduplication import content_id
 from metaclaw.store.dialects import RefusedError
 from metaclaw.store.rows import (
@@ -66,7 +63,7 @@ from metaclaw.store.schema import (
     skill_texts,
     team_members,
 )
-from metaclaw.store.turn_writer import Insertion, once
+from metaclaw.store.turn_writer import Insertion
 
 _TEXTS_AT_ONCE = 64
 _MOST_TOLD = 50
@@ -95,25 +92,8 @@ class InForce:
     text_since: int
 
 
-class _Hashed(NamedTuple):
-    skill: Skill
-    text_id: bytes
-    audience: Audience | None
-    placed: str
-
-
-def _hashed(skill: Skill, text_id: bytes) -> _Hashed:
-    return _Hashed(skill, text_id, audience_of(skill), placed_hash(skill))
-
-
-class SqlGenerations:
+class SqlGenerations(Queries):
     """`ports.GenerationStore` on a database. The skills of a generation are sorted by name."""
-
-    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
-        self._database = database
-        self._clock = clock
-        self._insert_texts = Insertion(database.dialect, skill_texts, once)
-        self._hashed: dict[SkillName, _Hashed] = {}
 
     def latest(self) -> SkillGeneration:
         """The newest generation; number 0, without skills, if nothing was ever published."""
@@ -145,11 +125,12 @@ class SqlGenerations:
         refused here."""
         # First, because it refuses two skills of the same name before anything is written.
         draft = SkillGeneration(0, library_hash(skills), _sorted(skills))
-        hashes = self._hashes(draft.skills)
-        libraries = audience_hashes(
-            (hashed.audience, hashed.placed) for hashed in self._hashed.values()
-        )
-        self._keep_texts({skill.name: skill for skill in draft.skills}, hashes)
+        values = {skill.name: _text_values(skill) for skill in draft.skills}
+        hashes = {
+            name: content_id(b"skill", msgspec.json.encode(text)) for name, text in values.items()
+        }
+        libraries = audience_hashes(draft.skills)
+        self._keep_texts({hashes[name]: text for name, text in values.items()})
         with self._database.writing("publishing a generation") as connection:
             lock_generations(connection)
             number = _latest_number(connection) + 1
@@ -296,47 +277,18 @@ class SqlGenerations:
         rows = self._database.rows("reading since when skills are in force", query)
         return {name: (first, last) for name, first, last in rows}
 
-    def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
-        """The id of each skill's text. Skills that have not changed since the last publication are
-        not hashed again.
-        """
-        before = self._hashed or self._stored()
-        self._hashed = {}
-        for skill in skills:
-            known = before.get(skill.name)
-            if known is None or known.skill != skill:
-                known = _hashed(skill, _text_id(skill))
-            self._hashed[skill.name] = known
-        return {name: hashed.text_id for name, hashed in self._hashed.items()}
-
-    def _stored(self) -> dict[SkillName, _Hashed]:
-        """The skills in force with the ids they have. A text may have another id than it would get
-        now: earlier versions made ids in other ways.
-        """
-        query = select_members().where(memberships.c.until.is_(None))
-        return {
-            skill.name: _hashed(skill, text_id)
-            for skill, text_id in self._database.read(
-                "reading the live skills", query, lambda row: (skill_of(row), row.hash)
-            )
-        }
-
-    def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
+    def _keep_texts(self, texts: Mapping[bytes, Values]) -> None:
         """Store the new texts, a few at a time, so that the ledger never waits long for the write
         lock.
         """
         query = select(memberships.c.skill).where(memberships.c.until.is_(None))
         live = set(self._database.records("reading the live skills", query, bytes))
-        fresh = [
-            (found, *_text_values(skills[name]))
-            for name, found in hashes.items()
-            if found not in live
-        ]
+        fresh = [(found, *text) for found, text in texts.items() if found not in live]
+        insertion = Insertion(self._database.dialect, skill_texts)
         for at in range(0, len(fresh), _TEXTS_AT_ONCE):
+            some = fresh[at : at + _TEXTS_AT_ONCE]
             with self._database.writing("storing skills") as connection:
-                self._insert_texts.run(
-                    connection.connection.cursor(), fresh[at : at + _TEXTS_AT_ONCE]
-                )
+                insertion.run(connection.connection.cursor(), some)
 
 
 def lock_generations(connection: Connection) -> None:
@@ -427,10 +379,6 @@ def _change_rows(
         ]
         connection.execute(insert(table), begun)
     return came, gone
-
-
-def _text_id(skill: Skill) -> bytes:
-    return content_id(b"skill", msgspec.json.encode(_text_values(skill)))
 
 
 def _text_values(skill: Skill) -> Values:

@@ -375,6 +375,10 @@ class SqlCandidates(Queries):
         query = select(candidates).where(candidates.c.id == candidate)
         return self._database.read_one("reading a candidate", query, _candidate)
 
+    def find(self, prefix: str, limit: int = 2) -> list[CandidateId]:
+        """Ids of candidates that begin with `prefix`, in order."""
+        return self._database.ids(candidates, prefix, limit, CandidateId)
+
     def is_reverted(self, generation: int) -> bool:
         """Whether skills were reverted after this generation, so that its evidence is out of
         date.
@@ -382,10 +386,16 @@ class SqlCandidates(Queries):
         last = self._database.read_number("looking for a revert", select(last_revert()))
         return last > generation
 
-    def of_skill(self, name: SkillName) -> list[Candidate]:
-        """Every candidate for a skill of this name, newest first."""
-        query = select(candidates).where(candidates.c.name == name).order_by(*_NEWEST_FIRST)
-        return self._database.read("reading how a skill came about", query, _candidate)
+    def candidates(
+        self, standing: Standing | None = None, limit: int = 100, name: SkillName | None = None
+    ) -> list[Candidate]:
+        """Candidates of this standing and for a skill of this name, if given; newest first."""
+        query = select(candidates).order_by(*_NEWEST_FIRST).limit(limit)
+        if standing is not None:
+            query = query.where(candidates.c.standing == standing)
+        if name is not None:
+            query = query.where(candidates.c.name == name)
+        return self._database.read("listing candidates", query, _candidate)
 
     def reasons(self, standing: Standing, limit: int) -> list[str]:
         """The reasons of the newest candidates of this standing."""
@@ -393,13 +403,6 @@ class SqlCandidates(Queries):
         return self._database.records(
             "counting reasons", query.order_by(*_NEWEST_FIRST).limit(limit), str
         )
-
-    def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
-        """Newest first."""
-        query = select(candidates).order_by(*_NEWEST_FIRST).limit(limit)
-        if standing is not None:
-            query = query.where(candidates.c.standing == standing)
-        return self._database.read("listing candidates", query, _candidate)
 
     def count(self, standing: Standing) -> int:
         """The number of candidates of this standing."""

@@ -1,8 +1,7 @@
 """Policy versions: publishing one and every change of state is one transaction; versions are never
 deleted.
 
-Pure functions decide which version may serve, which may be tried beside it, and where a rollback
-leads."""
+Pure functions decide which version may serve, and where a rollback leads."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -73,14 +72,17 @@ Versions = Mapping[int, PolicyVersion]
 Transitions = dict[int, PolicyState]
 
 
-def version_in(versions: Versions, state: PolicyState) -> int | None:
-    """The version in a state that at most one version can have, or None."""
-    return next((version.number for version in versions.values() if version.state is state), None)
+def serving_in(versions: Versions) -> int:
+    """The version that serves; the untrained model if none does."""
+    is_serving = (number for number, one in versions.items() if one.state is PolicyState.SERVING)
+    return next(is_serving, BASE_POLICY)
 
 
 def to_rejected(versions: Versions, number: int) -> Transitions:
     """Reject a candidate."""
-    _expect_candidate(versions, number, "be rejected")
+    state = _usable(versions, number).state
+    if state is not PolicyState.CANDIDATE:
+        raise RefusedError(f"version {number} cannot be rejected: it is {state}, not a candidate")
     return {number: PolicyState.REJECTED}
 
 
@@ -91,21 +93,16 @@ def to_serving(versions: Versions, number: int) -> Transitions:
         raise RefusedError("version 0 is the untrained model; roll back to it instead")
     if _usable(versions, number).state is PolicyState.SERVING:
         raise RefusedError(f"version {number} serves already")
-    return {
-        **_leaving(versions, PolicyState.SERVING, PolicyState.RETIRED),
-        number: PolicyState.SERVING,
-    }
+    return _of_trained({serving_in(versions): PolicyState.RETIRED, number: PolicyState.SERVING})
 
 
 def roll_back(versions: Versions, to: int | None) -> Transitions:
     """Take back the serving version, or everything since version `to`."""
-    served = version_in(versions, PolicyState.SERVING) or BASE_POLICY
+    served = serving_in(versions)
     if to is None and served == BASE_POLICY:
         raise RefusedError("the untrained model serves; there is nothing to roll back")
-    return {
-        **_leaving(versions, PolicyState.SERVING, PolicyState.ROLLED_BACK),
-        **_serving_again(_destination(versions, served, to)),
-    }
+    target = ancestor(versions, served) if to is None else _earlier(versions, served, to)
+    return _of_trained({served: PolicyState.ROLLED_BACK, target: PolicyState.SERVING})
 
 
 def to_given_up(versions: Versions, numbers: Collection[int]) -> Transitions:
@@ -120,10 +117,10 @@ def to_given_up(versions: Versions, numbers: Collection[int]) -> Transitions:
         )
         for number in numbers
     }
-    served = version_in(versions, PolicyState.SERVING)
-    if served not in moves:
-        return moves
-    return moves | _serving_again(ancestor(versions, served, without=numbers))
+    served = serving_in(versions)
+    if served in moves:
+        moves[ancestor(versions, served, without=numbers)] = PolicyState.SERVING
+    return _of_trained(moves)
 
 
 def ancestor(versions: Versions, number: int, without: Collection[int] = ()) -> int:
@@ -139,19 +136,13 @@ def ancestor(versions: Versions, number: int, without: Collection[int] = ()) -> 
     return BASE_POLICY
 
 
-def _leaving(versions: Versions, state: PolicyState, to: PolicyState) -> Transitions:
-    """The change of the version in a state, if there is one."""
-    number = version_in(versions, state)
-    return {} if number is None else {number: to}
+def _of_trained(moves: Transitions) -> Transitions:
+    """Leave out the untrained model, which has no state."""
+    return {number: state for number, state in moves.items() if number != BASE_POLICY}
 
 
-def _serving_again(number: int) -> Transitions:
-    return {} if number == BASE_POLICY else {number: PolicyState.SERVING}
-
-
-def _destination(versions: Versions, serving: int, to: int | None) -> int:
-    if to is None:
-        return ancestor(versions, serving)
+def _earlier(versions: Versions, serving: int, to: int) -> int:
+    """The version `to`, if the program may roll back to it."""
     if to == serving:
         raise RefusedError(f"version {to} serves already")
     if to == BASE_POLICY:
@@ -166,19 +157,18 @@ def _destination(versions: Versions, serving: int, to: int | None) -> int:
     return to
 
 
-def _expect_candidate(versions: Versions, number: int, what: str) -> None:
-    state = _usable(versions, number).state
-    if state is not PolicyState.CANDIDATE:
-        raise RefusedError(f"version {number} cannot {what}: it is {state}, not a candidate")
-
-
 def _usable(versions: Versions, number: int) -> PolicyVersion:
-    version = versions.get(number)
-    if version is None:
-        raise RefusedError(f"there is no version {number}")
+    version = _known(versions, number, "")
     if not version.is_kept:
         why = f": {version.note}" if version.note else ""
         raise RefusedError(f"the weights of version {number} are no longer kept{why}")
+    return version
+
+
+def _known(versions: Versions, number: int, doing: str) -> PolicyVersion:
+    version = versions.get(number)
+    if version is None:
+        raise RefusedError(f"{doing}there is no version {number}")
     return version
 
 
@@ -223,10 +213,9 @@ class SqlPolicies(Queries):
         is_first = policies.c.served_us.is_not_distinct_from(policies.c.state_us)
         columns = *policies.c["state_us", "state_turn"], is_first
         query = select(*columns).where(policies.c.number == number)
-        found = self._database.records(
-            "reading since when a version is what it is", query, StateSince
+        return self._database.read_one(
+            "reading since when a version is what it is", query, lambda row: StateSince(*row)
         )
-        return found[0] if found else None
 
     def outcomes_by_version(
         self, versions: Collection[int], since: int, before: int | None = None, limit: int = 10_000
@@ -324,11 +313,9 @@ class SqlPolicies(Queries):
         """Record the skills that this version has absorbed."""
         names = sorted(skills)
         with self._writing("noting absorbed skills") as connection:
-            changed = connection.execute(
-                update(policies).where(policies.c.number == number), {"absorbed": pack_names(names)}
-            )
-            if not changed.rowcount:
-                raise RefusedError(f"noting absorbed skills: there is no version {number}")
+            _known(_all_versions(connection), number, "noting absorbed skills: ")
+            mine = update(policies).where(policies.c.number == number)
+            connection.execute(mine, {"absorbed": pack_names(names)})
             _announce(connection, self._clock(), number, "absorbed", ", ".join(names), {})
 
     def spare(self, keep: int) -> list[PolicyVersion]:
@@ -337,8 +324,8 @@ class SqlPolicies(Queries):
         """
         with self._database.reading("looking for spare weights") as connection:
             known = _all_versions(connection)
-        served = version_in(known, PolicyState.SERVING)
-        target = None if served is None else ancestor(known, served)
+        served = serving_in(known)
+        target = ancestor(known, served) if served else BASE_POLICY
         kept = [version for version in reversed(known.values()) if version.is_kept]
         return [
             version
@@ -358,13 +345,10 @@ class SqlPolicies(Queries):
     def let_go(self, number: int) -> None:
         """Record that the weights of this version were deleted."""
         with self._writing("letting go of weights") as connection:
-            version = _all_versions(connection).get(number)
-            if version is None:
-                raise RefusedError(f"letting go of weights: there is no version {number}")
-            if version.state in _NEEDED:
-                raise RefusedError(
-                    f"letting go of weights: version {number} is {version.state} and needs them"
-                )
+            doing = "letting go of weights: "
+            state = _known(_all_versions(connection), number, doing).state
+            if state in _NEEDED:
+                raise RefusedError(f"{doing}version {number} is {state} and needs them")
             gone = update(policies).where(policies.c.number == number, policies.c.gone_us.is_(None))
             connection.execute(gone, {"gone_us": self._clock()})
 
@@ -377,17 +361,18 @@ class SqlPolicies(Queries):
     ) -> None:
         with self._writing("moving a version") as connection:
             known = _all_versions(connection)
-            changes = rule(known)
-            now, end = self._clock(), _ENDS[action]
+            changes, now, end = rule(known), self._clock(), _ENDS[action]
             concerned = next(number for number, state in changes.items() if state is end)
-            facts: dict[int, dict[str, object]] = {number: {} for number in changes}
-            for number, state in changes.items():
-                if state is PolicyState.SERVING and not known[number].has_served:
-                    facts[number]["served_us"] = now
-                if reason and state is end:
-                    facts[number]["note"] = reason
+            facts: dict[int, dict[str, object]] = {
+                number: {"served_us": now}
+                for number, state in changes.items()
+                if state is PolicyState.SERVING and not known[number].has_served
+            }
+            about = facts.setdefault(concerned, {})
+            if reason:
+                about["note"] = reason
             if report is not None:
-                facts[concerned]["report"] = pack_document(report)
+                about["report"] = pack_document(report)
             _change_states(connection, changes, now, facts)
             _announce(connection, now, concerned, action, reason, changes)
 
@@ -488,11 +473,10 @@ def _announce(
     changes: Transitions,
 ) -> None:
     """Append an event about a version, with the version that serves now."""
-    known = _all_versions(connection)
     data = {
         "action": action,
         "version": number,
-        "serving": version_in(known, PolicyState.SERVING) or BASE_POLICY,
+        "serving": serving_in(_all_versions(connection)),
         "moves": {str(moved): state for moved, state in changes.items()},
         "reason": reason,
     }

@@ -1,6 +1,6 @@
 """Read the ledger. All functions block: call them from a thread, not from the event loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -27,9 +27,9 @@ from metaclaw.errors import StoreError
 from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of
 from metaclaw.store.database import Queries
 from metaclaw.store.deduplication import rebuild_body
-from metaclaw.store.dialects import begins_with, committed
+from metaclaw.store.dialects import committed
 from metaclaw.store.learning import select_with_standing, standing_of
-from metaclaw.store.overview import ALL_SESSIONS, Overview, SessionFilter
+from metaclaw.store.overview import ALL_SESSIONS, Overview
 from metaclaw.store.rows import (
     LedgerEvent,
     ResultRow,
@@ -85,7 +85,6 @@ class LedgerCounts:
     """The number of sessions and turns in the ledger."""
 
     sessions: int
-    open_sessions: int
     turns: int
     main_turns: int
 
@@ -145,18 +144,11 @@ class LedgerReader(Queries):
 
     def find_sessions(self, prefix: str, limit: int = 2) -> list[SessionId]:
         """Ids of sessions that begin with `prefix`, in order."""
-        return self._beginning(sessions, prefix, limit, SessionId)
+        return self._database.ids(sessions, prefix, limit, SessionId)
 
     def find_turns(self, prefix: str, limit: int = 2) -> list[TurnId]:
         """Ids of turns that begin with `prefix`, in order."""
-        return self._beginning(turns, prefix, limit, TurnId)
-
-    def _beginning(
-        self, table: Table, prefix: str, limit: int, kind: Callable[[str], T]
-    ) -> list[T]:
-        is_wanted = begins_with(self._database.kind, table.c.id, prefix)
-        query = select(table.c.id).where(is_wanted).order_by(table.c.id).limit(limit)
-        return self._database.records("looking for an id", query, kind)
+        return self._database.ids(turns, prefix, limit, TurnId)
 
     def turns_of(self, session: SessionId, limit: int = 100, after: int = 0) -> list[TurnRow]:
         """A session's turns behind the cursor `after`, in the order they were recorded; without
@@ -203,17 +195,9 @@ class LedgerReader(Queries):
         return self._database.read("reading turns", query, turn_row_of)
 
     def newest_main_turn(self) -> TurnRow | None:
-        """The main turn whose request came last, of the hundred sessions that were active last."""
-        newest: TurnRow | None = None
-        for session in Overview(self._database).sessions(SessionFilter(), 100):
-            if newest is not None and session.last_at <= newest.times.received_at:
-                break  # its last request came before, and those of all further sessions
-            turn = self.last_main_turn(session.id)
-            if turn is not None and (
-                newest is None or turn.times.received_at > newest.times.received_at
-            ):
-                newest = turn
-        return newest
+        """The main turn whose request came last, of the hundred that were recorded last."""
+        recent = self._turns(turns.c.kind == TurnKind.MAIN, limit=100, newest_first=True)
+        return max(recent, key=lambda turn: turn.times.received_at, default=None)
 
     def sessions_ended(self, after: int, limit: int = 100) -> list[EndedSession]:
         """Session ends behind the cursor `after`, in the order they were recorded. One session may
@@ -309,7 +293,6 @@ class LedgerReader(Queries):
         """Counts of sessions and turns."""
         query = select(
             func.count(),
-            func.count().filter(sessions.c.ended_us.is_(None)),
             func.coalesce(func.sum(sessions.c.turns), 0),
             func.coalesce(func.sum(sessions.c.main_turns), 0),
         ).select_from(sessions)

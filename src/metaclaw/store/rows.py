@@ -128,22 +128,16 @@ def unpack_instant(microseconds: int) -> datetime:
     return _EPOCH + microseconds * _MICROSECOND
 
 
-def pack_ids(ids: tuple[int, ...]) -> bytes:
-    """Token ids as int32."""
-    return struct.pack(f"<{len(ids)}i", *ids)
+# Token ids as int32, log-probabilities as float64, so that every bit is kept.
+_IDS, _LOGPROBS = "i", "d"
 
 
-def unpack_ids(stored: bytes) -> tuple[int, ...]:
-    return struct.unpack(f"<{len(stored) // 4}i", stored)
+def _pack_numbers(kind: str, numbers: tuple[float, ...]) -> bytes:
+    return struct.pack(f"<{len(numbers)}{kind}", *numbers)
 
 
-def pack_logprobs(logprobs: tuple[float, ...]) -> bytes:
-    """Log-probabilities as float64: every bit is kept."""
-    return struct.pack(f"<{len(logprobs)}d", *logprobs)
-
-
-def unpack_logprobs(stored: bytes) -> tuple[float, ...]:
-    return struct.unpack(f"<{len(stored) // 8}d", stored)
+def _unpack_numbers(kind: str, stored: bytes) -> tuple[Any, ...]:
+    return struct.unpack(f"<{len(stored) // struct.calcsize(kind)}{kind}", stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +278,9 @@ def turn_row(turn: Turn, placements: bytes | None) -> Values:
 def tokens_row(seq: int, tokens: SampledTokens) -> Values:
     return (
         seq,
-        pack_ids(tokens.prompt_ids),
-        pack_ids(tokens.sampled_ids),
-        pack_logprobs(tokens.logprobs),
+        _pack_numbers(_IDS, tokens.prompt_ids),
+        _pack_numbers(_IDS, tokens.sampled_ids),
+        _pack_numbers(_LOGPROBS, tokens.logprobs),
     )
 
 
@@ -368,7 +362,9 @@ def turn_of(
 
 def tokens_of(row: ResultRow) -> SampledTokens:
     return SampledTokens(
-        unpack_ids(row.prompt_ids), unpack_ids(row.sampled_ids), unpack_logprobs(row.logprobs)
+        _unpack_numbers(_IDS, row.prompt_ids),
+        _unpack_numbers(_IDS, row.sampled_ids),
+        _unpack_numbers(_LOGPROBS, row.logprobs),
     )
 
 

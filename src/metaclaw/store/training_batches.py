@@ -1,7 +1,7 @@
 """Training batches: the turns that may train now, and the state of each batch."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -34,14 +34,6 @@ from metaclaw.store.schema import (
     tokens,
     turns,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class EligibleTurns:
-    """Turns that may train now, newest first, and the number of rejected turns by reason."""
-
-    turns: tuple[TurnId, ...]
-    rejections: dict[Rejection, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,37 +85,7 @@ class SqlBatches:
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
-        self._counted: (
-            tuple[tuple[int, int, int, str | None], datetime, dict[Rejection, int]] | None
-        ) = None
-
-    def eligible(
-        self,
-        generation: int,
-        policy_version: int,
-        max_lag: int,
-        limit: int,
-        within: int = 20_000,
-        *,
-        held_out: HeldOut = _nothing,
-        policy_provider: str | None = None,
-    ) -> EligibleTurns:
-        """At most `limit` turns that may train this policy now, among the newest `within` turns,
-        newest first. With `policy_provider`, only turns that it answered."""
-        found: list[TurnId] = []
-        rejections: Counter[Rejection] = Counter()
-        for row in self._newest(within):
-            if len(found) == limit:
-                break
-            standing = standing_of(row.id, row, held_out=held_out(row.id))
-            reason = rejection(
-                _facts(row), standing, generation, policy_version, max_lag, policy_provider
-            )
-            if reason is None:
-                found.append(row.id)
-            else:
-                rejections[reason] += 1
-        return EligibleTurns(tuple(found), dict(rejections))
+        self._counted: tuple[object, datetime, dict[Rejection, int]] | None = None
 
     def ready(
         self,
@@ -137,24 +99,14 @@ class SqlBatches:
         policy_provider: str | None = None,
         again: bool = False,
     ) -> tuple[TurnId, ...]:
-        """The turns of `eligible`, without counting rejected ones. This is cheap enough to call
-        often: the database leaves most of them out before `rejection` decides. With `again`, turns
-        that would be eligible if they had not trained a version already."""
-        likely = _likely(generation, policy_version, max_lag, policy_provider, again=again)
-        found = (
-            row.id
-            for row in self._newest(within, likely)
-            if rejection(
-                _facts(row),
-                replace(standing_of(row.id, row, held_out=held_out(row.id)), taught=False),
-                generation,
-                policy_version,
-                max_lag,
-                policy_provider,
-            )
-            is None
-        )
-        return tuple(islice(found, limit))
+        """At most `limit` turns that may train this policy now, among the newest `within` turns,
+        newest first. With `policy_provider`, only turns that it answered. This is cheap enough to
+        call often: the database leaves most of them out before `rejection` decides. With `again`,
+        turns that might train if they had not trained a version already."""
+        clocks = generation, policy_version, max_lag, policy_provider
+        likely = self.newest(within, _likely(*clocks, again=again))
+        found = judged(likely, held_out, *clocks, is_again=again)
+        return tuple(islice((turn for turn, reason in found if reason is None), limit))
 
     def untried(self, among: Collection[TurnId]) -> int:
         """The number of these turns that were never in a batch."""
@@ -173,19 +125,16 @@ class SqlBatches:
     ) -> dict[Rejection, int]:
         """The number of newest turns that may not train now, by reason. Unless `is_fresh`, they may
         have been counted up to half a minute ago."""
-        key = (generation, policy_version, max_lag, policy_provider)
+        clocks = generation, policy_version, max_lag, policy_provider
         now, known = self._clock(), self._counted
-        if not is_fresh and known is not None and known[0] == key and now - known[1] < _FRESH:
+        if not is_fresh and known is not None and known[0] == clocks and now - known[1] < _FRESH:
             return known[2]
-        found = self.eligible(
-            *key[:3], _COUNTED, _COUNTED, held_out=held_out, policy_provider=policy_provider
-        ).rejections
-        self._counted = (key, now, found)
+        reasons = (reason for _, reason in judged(self.newest(_COUNTED), held_out, *clocks))
+        found = dict(Counter(reason for reason in reasons if reason is not None))
+        self._counted = (clocks, now, found)
         return found
 
-    def _newest(
-        self, within: int, likely: ColumnElement[bool] | None = None
-    ) -> Iterator[ResultRow]:
+    def newest(self, within: int, likely: ColumnElement[bool] | None = None) -> Iterator[ResultRow]:
         """The newest `within` turns with their facts, read page by page; with `likely`, only those
         that meet this condition.
         """
@@ -296,6 +245,22 @@ def _members(connection: Connection, batch: int) -> dict[TurnId, bool]:
     return {turn: bool(is_it) for turn, is_it in connection.execute(query.order_by(turns.c.seq))}
 
 
-def _facts(row: ResultRow) -> TurnFacts:
-    sampled = None if row.sampled_bytes is None else row.sampled_bytes // 4
-    return TurnFacts(row.kind, row.outcome, stamp_of(row), row.provider, sampled, row.truncated)
+def judged(
+    rows: Iterable[ResultRow],
+    held_out: HeldOut,
+    generation: int,
+    policy_version: int,
+    max_lag: int,
+    policy_provider: str | None,
+    *,
+    is_again: bool = False,
+) -> Iterator[tuple[TurnId, Rejection | None]]:
+    """These turns, and why each may not train; with `is_again`, what it trained before is no reason."""
+    for row in rows:
+        standing = standing_of(row.id, row, held_out=held_out(row.id))
+        standing = replace(standing, taught=standing.taught and not is_again)
+        sampled = None if row.sampled_bytes is None else row.sampled_bytes // 4
+        stamp, end = stamp_of(row), row.outcome
+        facts = TurnFacts(row.kind, end, stamp, row.provider, sampled, row.truncated)
+        reason = rejection(facts, standing, generation, policy_version, max_lag, policy_provider)
+        yield row.id, reason

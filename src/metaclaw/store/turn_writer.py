@@ -36,7 +36,7 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import ATTEMPT, Turn
 from metaclaw.errors import StoreError
 from metaclaw.store import schema
-from metaclaw.store.compliance import answer_rows, attempt_rows, attempts_of, rule_rows
+from metaclaw.store.compliance import attempts_of, enforcement_rows
 from metaclaw.store.database import (
     Database,
     FilesLostError,
@@ -113,6 +113,11 @@ def weigh(item: Item) -> int:
 
 
 _ROW_BYTES = 1024  # the approximate size of a turn in memory without its payload
+_WRITTEN = (
+    *(schema.snippets, schema.placements, schema.splices, schema.sessions, schema.turns),
+    *(schema.payloads, schema.translations, schema.tokens, schema.events),
+    *(schema.held_rules, schema.turn_attempts, schema.true_answers),
+)
 
 
 class TurnWriter:
@@ -129,14 +134,19 @@ class TurnWriter:
         """Whether the files were removed: then only this connection may still have their
         content.
         """
-        self._statements = _Statements(database.dialect)
+        dialect = database.dialect
+        self._insertions = {table: Insertion(dialect, table) for table in _WRITTEN}
+        self._find, self._number_end, self._end_session = (
+            str(statement.compile(dialect=dialect))
+            for statement in (_FIND, _number_end(), _end_session())
+        )
         self._clear_caches()
-        with store_errors("opening the store", database.dialect):
+        with store_errors("opening the store", dialect):
             self._connection = database.engine.connect().execution_options(
                 isolation_level="AUTOCOMMIT"
             )
             self._cursor: DBAPICursor = self._connection.connection.cursor()
-            self._cursor.execute(self._statements.patience)
+            self._cursor.execute(lock_patience(dialect.name, _LOCK_PATIENCE_MS))
         self.files: Identity = () if self._path is None else identify(self._path)
         database.files = None if self._path is None else self.files
 
@@ -145,7 +155,7 @@ class TurnWriter:
         never be stored.
         """
         with self._using_files("recording"):
-            self._cursor.execute(self._statements.begin)
+            self._cursor.execute(begin_write(self._database.kind))
             self.check_files()
             self._check_schema()
             for turns, ends, announcements in _in_order(items):
@@ -159,9 +169,7 @@ class TurnWriter:
                     ]
                 self._write_turns(turns)
                 self._write_ends(ends)
-                self._statements.events.run(
-                    self._cursor, [_event_row(item) for item in announcements]
-                )
+                self._insert(schema.events, [_event_row(item) for item in announcements])
             self._cursor.execute("COMMIT")
 
     @contextmanager
@@ -189,7 +197,7 @@ class TurnWriter:
         if not isinstance(item, Turn):
             return False
         with self._using_files("looking for a turn"):
-            self._cursor.execute(self._statements.find, (pack_text(item.id),))
+            self._cursor.execute(self._find, (pack_text(item.id),))
             return self._cursor.fetchone() is not None
 
     def close(self) -> None:
@@ -242,43 +250,41 @@ class TurnWriter:
             # Attempts come before their turn, so that a reader who has seen the turn has seen all
             # of them.
             turns = [each for turn in turns for each in (*attempts_of(turn), turn)]
-        cursor, into, content_ids = self._cursor, self._statements, self._content_ids
+        content_ids = self._content_ids
         rows = [turn_row(turn, content_ids.of_placements(turn.placements)) for turn in turns]
         splices = [content_ids.of_splices(turn.exchange.splices) for turn in turns]
-        if content_ids.snippets or content_ids.placements or content_ids.splices:
-            into.snippets.run(cursor, content_ids.snippets)
-            into.placements.run(cursor, content_ids.placements)
-            into.splices.run(cursor, content_ids.splices)
-            content_ids.clear_rows()
-        into.sessions.run(cursor, session_rows(turns))
-        numbered = list(zip(turns, into.turns.run_numbered(cursor, rows), strict=True))
-        into.payloads.run(
-            cursor,
+        self._insert(schema.snippets, content_ids.snippets)
+        self._insert(schema.placements, content_ids.placements)
+        self._insert(schema.splices, content_ids.splices)
+        content_ids.clear_rows()
+        self._insert(schema.sessions, session_rows(turns))
+        numbers = self._insertions[schema.turns].run_numbered(self._cursor, rows)
+        numbered = list(zip(turns, numbers, strict=True))
+        self._insert(
+            schema.payloads,
             [
                 self._payload(turn, seq, at)
                 for (turn, seq), at in zip(numbered, splices, strict=True)
             ],
         )
-        into.translations.run(cursor, list(self._translations(numbered)))
-        into.tokens.run(
-            cursor,
+        self._insert(schema.translations, list(self._translations(numbered)))
+        self._insert(
+            schema.tokens,
             [tokens_row(seq, turn.tokens) for turn, seq in numbered if turn.tokens is not None],
         )
         self._write_enforcement(numbered)
 
+    def _insert(self, table: Table, rows: Sequence[Values]) -> None:
+        self._insertions[table].run(self._cursor, rows)
+
     def _write_enforcement(self, numbered: Sequence[tuple[Turn, int]]) -> None:
-        held = [(turn.enforcement, seq) for turn, seq in numbered if turn.enforcement is not None]
-        if not held:
-            return
-        cursor, into = self._cursor, self._statements
         numbers = {turn.id: seq for turn, seq in numbered}
-        into.held_rules.run(cursor, [row for found, seq in held for row in rule_rows(seq, found)])
-        into.attempts.run(
-            cursor, [row for found, seq in held for row in attempt_rows(seq, found, numbers)]
-        )
-        into.true_answers.run(
-            cursor, [row for found, seq in held for row in answer_rows(seq, found)]
-        )
+        for turn, seq in numbered:
+            if turn.enforcement is not None:
+                rules, attempts, answers = enforcement_rows(seq, turn.enforcement, numbers)
+                self._insert(schema.held_rules, rules)
+                self._insert(schema.turn_attempts, attempts)
+                self._insert(schema.true_answers, answers)
 
     def _payload(self, turn: Turn, seq: int, splices: bytes | None) -> Values:
         # Main and side requests of one session are different conversations, so each is patched on
@@ -299,37 +305,11 @@ class TurnWriter:
                 (at := pack_instant(end.at), at, pack_text(end.reason), pack_text(end.session))
                 for end in ends
             ]
-            self._cursor.executemany(
-                self._statements.number_end, [(session,) for *_, session in rows]
-            )
-            self._cursor.executemany(self._statements.end_session, rows)
+            self._cursor.executemany(self._number_end, [(session,) for *_, session in rows])
+            self._cursor.executemany(self._end_session, rows)
 
 
-class _Statements:
-    """The statements of the turn writer, compiled for its database."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        self.patience = lock_patience(dialect.name, _LOCK_PATIENCE_MS)
-        self.begin = begin_write(dialect.name)
-        self.snippets = Insertion(dialect, schema.snippets, once)
-        self.placements = Insertion(dialect, schema.placements, once)
-        self.splices = Insertion(dialect, schema.splices, once)
-        self.sessions = Insertion(dialect, schema.sessions, add_to_session)
-        self.turns = Insertion(dialect, schema.turns)
-        self.payloads = Insertion(dialect, schema.payloads)
-        self.translations = Insertion(dialect, schema.translations)
-        self.tokens = Insertion(dialect, schema.tokens)
-        self.held_rules = Insertion(dialect, schema.held_rules)
-        self.attempts = Insertion(dialect, schema.turn_attempts)
-        self.true_answers = Insertion(dialect, schema.true_answers)
-        self.events = Insertion(dialect, schema.events)
-        self.find = str(
-            select(schema.turns.c.seq)
-            .where(schema.turns.c.id == bindparam("id"))
-            .compile(dialect=dialect)
-        )
-        self.number_end = str(_number_end().compile(dialect=dialect))
-        self.end_session = str(_end_session().compile(dialect=dialect))
+_FIND = select(schema.turns.c.seq).where(schema.turns.c.id == bindparam("id"))
 
 
 def _number_end() -> Insert:
@@ -395,19 +375,14 @@ _LARGER = (64, 32)
 class Insertion:
     """One INSERT into one table, for 1 to 16, 32 or 64 rows."""
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        table: Table,
-        shape: Callable[[AnyInsert], AnyInsert] = lambda insert: insert,
-    ) -> None:
+    def __init__(self, dialect: Dialect, table: Table) -> None:
         self._dialect = dialect
         self._table = table
         self._columns = [
             column.name for column in table.columns if column.autoincrement is not True
         ]
         self._is_numbered = len(self._columns) < len(table.columns)
-        self._parts = self._compile(shape)
+        self._parts = self._compile()
         self._sql: dict[int, str] = {}
 
     def run(self, cursor: DBAPICursor, rows: Sequence[Values]) -> None:
@@ -419,7 +394,7 @@ class Insertion:
         """Insert the rows and return the number that the database gave each."""
         numbers: list[int] = []
         for chunk in _chunks(rows):
-            cursor.execute(self._statement(len(chunk)), tuple(chain.from_iterable(chunk)))
+            self.run(cursor, chunk)
             if self._dialect.name == POSTGRESQL:
                 # The order of returned rows is not guaranteed, so match them by their first column.
                 found: dict[Value, int] = dict(cursor.fetchall())
@@ -438,7 +413,7 @@ class Insertion:
             found = self._sql[count] = f"{head}{', '.join([row] * count)}{tail}"
         return found
 
-    def _compile(self, shape: Callable[[AnyInsert], AnyInsert]) -> tuple[str, str, str]:
+    def _compile(self) -> tuple[str, str, str]:
         """The statement for one row in three parts: before, within and after the values, which are
         then repeated. (SQLAlchemy takes 30 ms to compile 16 rows of turns, while a request
         waits.)"""
@@ -447,7 +422,9 @@ class Insertion:
             .values(dict.fromkeys(self._columns))
             .inline()
         )
-        statement: AnyInsert | ReturningInsert[*tuple[object, int]] = shape(insert)
+        if self._table in _AT_CONFLICT:
+            insert = _AT_CONFLICT[self._table](insert)
+        statement: AnyInsert | ReturningInsert[*tuple[object, int]] = insert
         if self._is_numbered and self._dialect.name == POSTGRESQL:
             statement = statement.returning(self._table.c[self._columns[0]], self._table.c.seq)
         head, values, rest = str(statement.compile(dialect=self._dialect)).partition("VALUES ")
@@ -504,3 +481,10 @@ def _lesser(a: ColumnElement[int], b: ColumnElement[int]) -> ColumnElement[int]:
 
 def _greater(a: ColumnElement[int], b: ColumnElement[int]) -> ColumnElement[int]:
     return case((a > b, a), else_=b)
+
+
+_AT_CONFLICT: dict[Table, Callable[[AnyInsert], AnyInsert]] = {
+    **dict.fromkeys((schema.snippets, schema.placements, schema.splices, schema.skill_texts), once),
+    schema.sessions: add_to_session,
+}
+"""What becomes of a row whose key is there already; elsewhere it is an error."""

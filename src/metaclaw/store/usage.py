@@ -4,7 +4,7 @@ task; and the loops' cursors.
 Spending is summed by local day, purpose, model and learned item. A cursor is the number of the last
 turn that a loop has read, from which it continues after a restart."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypeVar
@@ -16,6 +16,8 @@ from sqlalchemy import (
     Select,
     case,
     delete,
+    exists,
+    false,
     func,
     or_,
     select,
@@ -29,12 +31,7 @@ from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Queries, writes
 from metaclaw.store.dialects import committed, insert_into
-from metaclaw.store.rows import (
-    ResultRow,
-    TurnRow,
-    record,
-    unpack_names,
-)
+from metaclaw.store.rows import TurnRow, record, unpack_names
 from metaclaw.store.schema import (
     cursors,
     memberships,
@@ -113,8 +110,8 @@ PriceServed = Callable[[str, datetime, str, Usage], tuple[SpendingKey, Spending]
 """Computes the cost of a request of an agent from its purpose, its time, `provider/model`, and its
 tokens.
 """
-_attempt_of, _first_of = turn_attempts.alias("attempt_of"), turn_attempts.alias("first_of")
-_parent, _first = turns.alias("parent"), turns.alias("first")
+_parent, _attempt = turns.alias("parent"), turn_attempts.alias("attempt")
+_HAS_ATTEMPTS = exists().where(_attempt.c.parent == turns.c.seq)
 
 
 class SqlSpending(Queries):
@@ -131,8 +128,8 @@ class SqlSpending(Queries):
 
     def add_served(self, price: PriceServed) -> int:
         """Count the main turns of agents that were recorded since the last call; return the number
-        of rows read. Blocks. For a turn with held calls the first attempt is counted as the turn,
-        and the later ones as `enforce`."""
+        of rows read. Blocks. Instead of a turn with held calls, its attempts are counted: the first
+        as the turn, the later ones as `enforce`."""
         newest = select(func.max(turns.c.seq))
         with self._database.reading("looking for new turns") as connection:
             counted = read_cursor(connection, _SPENDING_CURSOR) or 0
@@ -147,11 +144,11 @@ class SqlSpending(Queries):
             rows = connection.execute(self._unread(after)).all()
             sums: dict[SpendingKey, Spending] = {}
             for row in rows:
-                is_asked_again = row.parent_kind == TurnKind.MAIN and row.place > 0
-                if row.kind == TurnKind.MAIN or is_asked_again:
-                    purpose = ENFORCED if is_asked_again else SERVED
+                if (row.parent_kind or row.kind) == TurnKind.MAIN and not row.has_attempts:
                     model = f"{row.provider}/{row.model}"
-                    key, more = price(purpose, row.received_us, model, _usage(row))
+                    usage = Usage(*(getattr(row, name) or 0 for name in _TOKENS))
+                    purpose = ENFORCED if row.place else SERVED
+                    key, more = price(purpose, row.received_us, model, usage)
                     sums[key] = sums.get(key, Spending()) + more
             for key, more in sums.items():
                 _add_spending(connection, key, more)
@@ -169,28 +166,17 @@ class SqlSpending(Queries):
         return (
             select(
                 *turns.c["seq", "kind", "provider", "model", "received_us", *_TOKENS],
-                _attempt_of.c.place,
+                turn_attempts.c.place,
                 _parent.c.kind.label("parent_kind"),
-                _first.c.seq.label("first"),
-                *(_first.c[name].label(f"first_{name}") for name in _TOKENS),
+                _HAS_ATTEMPTS.label("has_attempts"),
             )
             .select_from(turns)
-            .outerjoin(_attempt_of, _attempt_of.c.turn == turns.c.seq)
-            .outerjoin(_parent, _parent.c.seq == _attempt_of.c.parent)
-            .outerjoin(_first_of, (_first_of.c.parent == turns.c.seq) & (_first_of.c.place == 0))
-            .outerjoin(_first, _first.c.seq == _first_of.c.turn)
+            .outerjoin(turn_attempts, turn_attempts.c.turn == turns.c.seq)
+            .outerjoin(_parent, _parent.c.seq == turn_attempts.c.parent)
             .where(turns.c.seq > after, committed(self._database.kind, turns))
             .order_by(turns.c.seq)
             .limit(_TURNS_AT_ONCE)
         )
-
-
-def _usage(row: ResultRow) -> Usage:
-    """The tokens of one request. Those of a turn with attempts are the sum of all attempts, so its
-    first attempt's are used.
-    """
-    prefix = "" if row.first is None else "first_"
-    return Usage(*(getattr(row, f"{prefix}{name}") or 0 for name in _TOKENS))
 
 
 def _add_spending(connection: Connection, key: SpendingKey, more: Spending) -> None:
@@ -230,10 +216,9 @@ class SqlUses(Queries):
             return
         with self._database.writing("noting uses of skills") as connection:
             counted = read_cursor(connection, _USES_CURSOR) or 0
-            fresh = {
-                row.seq: row for row in rows if row.seq > counted and row.kind is TurnKind.MAIN
-            }
-            _add_uses(connection, fresh)
+            _add_uses(
+                connection, (row for row in rows if row.seq > counted and row.kind is TurnKind.MAIN)
+            )
             write_cursor(connection, _USES_CURSOR, max(counted, rows[-1].seq))
 
     def uses_of(self, names: Collection[SkillName]) -> dict[SkillName, SkillUse]:
@@ -248,12 +233,11 @@ class SqlUses(Queries):
         instant: datetime,
         most: int,
         *,
-        users: Collection[str] | None = None,
+        users: Collection[str | None] | None = None,
         workspaces: Collection[str] | None = None,
-        without_user: bool = False,
     ) -> int:
-        """The number of tasks after `instant`, at most `most`: those of these users, in these
-        workspaces, or of requests without a user id; all tasks if none of the three is given."""
+        """The number of tasks after `instant`, at most `most`: those of these users (None: of
+        requests without a user id) or in these workspaces; all tasks if neither is given."""
         tasks = (
             select(*turns.c["session", "segment"])
             .join(sessions)
@@ -261,7 +245,7 @@ class SqlUses(Queries):
                 sessions.c.last_us > instant,
                 turns.c.received_us > instant,
                 turns.c.kind == TurnKind.MAIN,
-                _speaks(users, workspaces, without_user=without_user),
+                _speaks(users, workspaces),
             )
             .distinct()
             .limit(most)
@@ -275,9 +259,8 @@ class SqlUses(Queries):
         generation: int,
         most: int,
         *,
-        users: Collection[str] | None = None,
+        users: Collection[str | None] | None = None,
         workspaces: Collection[str] | None = None,
-        without_user: bool = False,
     ) -> list[Outcome]:
         """The outcomes of main turns with a skill, among the newest `most` turns of these people
         whose outcome is known; of this generation and later ones."""
@@ -290,7 +273,7 @@ class SqlUses(Queries):
                 stands.c.outcome.in_((Outcome.PASS, Outcome.FAIL)),
                 turns.c.generation >= generation,
                 turns.c.kind == TurnKind.MAIN,
-                _speaks(users, workspaces, without_user=without_user),
+                _speaks(users, workspaces),
             )
             .order_by(stands.c.turn.desc())
             .limit(most)
@@ -300,32 +283,33 @@ class SqlUses(Queries):
 
 
 def _speaks(
-    users: Collection[str] | None, workspaces: Collection[str] | None, *, without_user: bool
+    users: Collection[str | None] | None, workspaces: Collection[str] | None
 ) -> ColumnElement[bool]:
-    wanted: list[ColumnElement[bool]] = []
-    if users is not None:
-        wanted.append(sessions.c.user_id.in_(users))
-    if workspaces is not None:
-        wanted.append(sessions.c.workspace_id.in_(workspaces))
-    if without_user:
-        wanted.append(sessions.c.user_id.is_(None))
-    return or_(*wanted) if wanted else true()
+    if users is None and workspaces is None:
+        return true()
+    is_unnamed = sessions.c.user_id.is_(None) if None in (users or ()) else false()
+    return or_(
+        sessions.c.user_id.in_([user for user in users or () if user is not None]),
+        is_unnamed,
+        sessions.c.workspace_id.in_(workspaces or ()),
+    )
 
 
-def _add_uses(connection: Connection, fresh: Mapping[int, TurnRow]) -> None:
+def _add_uses(connection: Connection, rows: Iterable[TurnRow]) -> None:
     """Count the skills that were in these prompts."""
-    found = {(name, row.seq) for row in fresh.values() for name in row.stamp.skills}
-    # No name of a forgotten skill is kept.
-    known = present(connection, memberships.c.name, {skill for skill, _ in found})
+    found: dict[SkillName, list[datetime]] = {}
+    for row in rows:
+        for name in set(row.stamp.skills):
+            found.setdefault(name, []).append(row.times.received_at)
     added = insert_into(uses, connection.dialect.name)
     last, new = uses.c.last_us, added.excluded.last_us
     sums = {
         "last_us": case((new > last, new), else_=last),
         "times": uses.c.times + added.excluded.times,
     }
-    for skill in sorted(known):
-        times = [fresh[seq].times.received_at for name, seq in found if name == skill]
+    # No name of a forgotten skill is kept.
+    for skill in sorted(present(connection, memberships.c.name, found)):
         connection.execute(
             added.on_conflict_do_update(index_elements=["skill"], set_=sums),
-            {"skill": skill, "last_us": max(times), "times": len(times)},
+            {"skill": skill, "last_us": max(found[skill]), "times": len(found[skill])},
         )

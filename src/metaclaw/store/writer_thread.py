@@ -21,28 +21,21 @@ from metaclaw.store.turn_writer import Item, SessionEnd, TurnWriter
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, slots=True)
 class QueuedItem:
     """An item to write, its caller's future, and how often it failed while others were written."""
 
-    __slots__ = (
-        "attempts",
-        "commits_seen",
-        "is_turn",
-        "item",
-        "refusals",
-        "waiting",
-        "weight_bytes",
-    )
+    item: Item
+    weight_bytes: int
+    waiting: asyncio.Future[bool] | None = None
+    attempts: int = 0
+    refusals: int = 0
+    commits_seen: int = 0
+    is_turn: bool = field(init=False)
+    """Whether losing it would lose a turn."""
 
-    def __init__(self, item: Item, weight_bytes: int) -> None:
-        self.item = item
-        self.weight_bytes = weight_bytes
-        self.waiting: asyncio.Future[bool] | None = None
-        self.attempts = 0
-        self.refusals = 0
-        self.commits_seen = 0
-        self.is_turn = isinstance(item, Turn)
-        """Whether losing it would lose a turn."""
+    def __post_init__(self) -> None:
+        self.is_turn = isinstance(self.item, Turn)
 
 
 class WriteQueue:

@@ -2,18 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from anyio.to_thread import run_sync
 
+from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.router import ApiError
 from metaclaw.api.web.content import Call
 from metaclaw.domain.candidate import CandidateId
 from metaclaw.domain.chat import Json
 from metaclaw.errors import SkillError
-from metaclaw.skills import Rulebook
-from metaclaw.store import SqlCandidates
 
 Form = Mapping[str, str]
 
@@ -41,69 +40,39 @@ class Action:
     in.
     """
 
-    do: Callable[[Form], Awaitable[ActionResult]]
+    do: Callable[["PageActions", Form], Awaitable[ActionResult]]
     question: str = ""
     button: str = ""
+
+
+ACTIONS: Final[dict[str, Action]] = {}
+"""The actions by the names that forms have for them."""
+Do = TypeVar("Do", bound=Callable[["PageActions", Form], Awaitable[ActionResult]])
+
+
+def action(name: str, question: str = "", button: str = "") -> Callable[[Do], Do]:
+    """Mark a method of PageActions that carries out a form."""
+
+    def mark(do: Do) -> Do:
+        ACTIONS[name] = Action(do, question, button)
+        return do
+
+    return mark
 
 
 class PageActions:
     """Carries out forms through the API. Raises ApiError if something cannot be done."""
 
-    def __init__(self, call: Call, candidates: SqlCandidates, rulebook: Rulebook) -> None:
+    def __init__(self, call: Call, home: HomeRoutes) -> None:
         self._call = call
-        self._candidates = candidates
-        self._rulebook = rulebook
-        self.known: Final[Mapping[str, Action]] = {
-            "rule-add": Action(self._add_rule),
-            "rule-edit": Action(self._edit_rule),
-            "rule-remove": Action(
-                self._remove_rule,
-                "Take this out of force? Agents no longer see it. You can restore it.",
-                "Remove",
-            ),
-            "rule-project": Action(self._move_rule),
-            "rule-lasting": Action(self._keep_rule),
-            "rule-enforce": Action(self._enforce_rule),
-            "enforcement": Action(self._switch_enforcement),
-            "restore": Action(self._restore),
-            "skill-edit": Action(self._edit_skill),
-            "skill-pin": Action(self._pin_skill),
-            "skill-retire": Action(
-                self._retire_skill,
-                "Retire this skill? Agents no longer see it. You can restore it.",
-                "Retire",
-            ),
-            "undo": Action(
-                self._undo,
-                "Take this lesson back? Everything it changed becomes what it was before.",
-                "Undo",
-            ),
-            "revert": Action(
-                self._revert,
-                "Go back to the rules and skills of generation {generation}? You can return to the"
-                " present ones.",
-                "Go back",
-            ),
-            "candidate-approve": Action(self._approve),
-            "candidate-reject": Action(self._reject),
-            "candidate-adopt": Action(self._adopt),
-            "feedback": Action(self._feedback),
-            "train": Action(self._train),
-            "promote": Action(
-                self._promote,
-                "Let version {version} answer everyone? You can roll back.",
-                "Promote",
-            ),
-            "rollback": Action(
-                self._rollback,
-                "Roll back to version {version}? You can promote the present one again.",
-                "Roll back",
-            ),
-        }
+        self._home = home
 
+    @action("rule-add")
     async def _add_rule(self, form: Form) -> ActionResult:
         said: dict[str, Json] = {"text": form.get("text", ""), "kind": form.get("kind") or "rule"}
-        said |= _filled(form, "when", "workspace", "channel", "scope", "expires")
+        for field in ("when", "workspace", "channel", "scope", "expires"):
+            if text := form.get(field, "").strip():
+                said[field] = text
         added = await self._call("POST", "/api/rules", said)
         if not added["added"]:
             return ActionResult(f"That is in force already: {added['text']}")
@@ -111,8 +80,8 @@ class PageActions:
             f"Noted: {added['text']}", Offer("Undo", "rule-remove", {"name": added["name"]})
         )
 
+    @action("rule-edit")
     async def _edit_rule(self, form: Form) -> ActionResult:
-        name = form.get("name", "")
         said: dict[str, Json] = {"text": form.get("text", "")}
         said |= {
             field: form[field].strip() or None
@@ -121,30 +90,34 @@ class PageActions:
         }
         if form.get("enforce"):
             said["enforce"] = form["enforce"]
-        changed = await self._call("PATCH", f"/api/rules/{_part(name)}", said)
-        return ActionResult(f"Changed: {changed['text']}", await self._undo_of_newest())
+        return await self._change(form, "rules", said, "Changed: {text}")
 
+    @action(
+        "rule-remove",
+        "Take this out of force? Agents no longer see it. You can restore it.",
+        "Remove",
+    )
     async def _remove_rule(self, form: Form) -> ActionResult:
-        name = form.get("name", "")
-        removed = await self._call("DELETE", f"/api/rules/{_part(name)}")
+        removed = await self._call("DELETE", f"/api/rules/{_part(form)}")
         return ActionResult(
             f"No longer in force: {removed['rule']['text']}",
-            Offer("Restore", "restore", {"name": name}),
+            Offer("Restore", "restore", {"name": removed["removed"]}),
         )
 
+    @action("rule-project")
     async def _move_rule(self, form: Form) -> ActionResult:
-        name, workspace = form.get("name", ""), form.get("workspace", "").strip()
-        await self._call("PATCH", f"/api/rules/{_part(name)}", {"workspace": workspace or None})
-        where = f"applies only in {workspace}" if workspace else "applies in every project"
-        return ActionResult(f"{name} {where} now.", await self._undo_of_newest())
+        workspace = form.get("workspace", "").strip() or None
+        where = "applies only in {workspace}" if workspace else "applies in every project"
+        return await self._change(form, "rules", {"workspace": workspace}, f"{{name}} {where} now.")
 
+    @action("rule-lasting")
     async def _keep_rule(self, form: Form) -> ActionResult:
-        name = form.get("name", "")
-        await self._call("PATCH", f"/api/rules/{_part(name)}", {"expires": None})
-        return ActionResult(f"{name} stays in force without an end.", await self._undo_of_newest())
+        message = "{name} stays in force without an end."
+        return await self._change(form, "rules", {"expires": None}, message)
 
+    @action("rule-enforce")
     async def _enforce_rule(self, form: Form) -> ActionResult:
-        name, enforce = form.get("name", ""), form.get("enforce", "")
+        enforce = form.get("enforce", "")
         effects = {
             "hold": "Calls that break it are held back",
             "remind": "Agents are reminded of it",
@@ -152,9 +125,10 @@ class PageActions:
         }
         if enforce not in effects:
             raise ApiError(f"enforce must be one of {', '.join(effects)}", 400)
-        await self._call("PATCH", f"/api/rules/{_part(name)}", {"enforce": enforce})
-        return ActionResult(f"{effects[enforce]}: {name}.", await self._undo_of_newest())
+        message = f"{effects[enforce]}: {{name}}."
+        return await self._change(form, "rules", {"enforce": enforce}, message)
 
+    @action("enforcement")
     async def _switch_enforcement(self, form: Form) -> ActionResult:
         is_on = form.get("on") == "yes"
         await self._call("POST", "/api/enforce", {"on": is_on})
@@ -165,79 +139,87 @@ class PageActions:
         )
         return ActionResult(message, Offer("Undo", "enforcement", {"on": "no" if is_on else "yes"}))
 
+    @action("restore")
     async def _restore(self, form: Form) -> ActionResult:
-        name = form.get("name", "")
-        found = await self._call("POST", f"/api/skills/{_part(name)}/restore")
-        action = "skill-retire" if found["kind"] == "skill" else "rule-remove"
-        return ActionResult(f"{name} is in force again.", Offer("Undo", action, {"name": name}))
+        name = _part(form)
+        found = await self._call("POST", f"/api/skills/{name}/restore")
+        back = "skill-retire" if found["kind"] == "skill" else "rule-remove"
+        return ActionResult(f"{name} is in force again.", Offer("Undo", back, {"name": name}))
 
+    @action("skill-edit")
     async def _edit_skill(self, form: Form) -> ActionResult:
-        name = form.get("name", "")
         said: dict[str, Json] = {
             "description": form.get("description", ""),
             "body": form.get("body", "").replace("\r\n", "\n"),
         }
-        await self._call("PATCH", f"/api/skills/{_part(name)}", said)
-        return ActionResult(
-            f"Changed {name}; it is yours now, and the program does not change it by itself.",
-            await self._undo_of_newest(),
-        )
+        message = "Changed {name}; it is yours now, and the program does not change it by itself."
+        return await self._change(form, "skills", said, message)
 
+    @action("skill-pin")
     async def _pin_skill(self, form: Form) -> ActionResult:
-        name, pinned = form.get("name", ""), form.get("pinned") == "yes"
-        await self._call("POST", f"/api/skills/{_part(name)}/pin", {"pinned": pinned})
+        name, pinned = _part(form), form.get("pinned") == "yes"
+        await self._call("POST", f"/api/skills/{name}/pin", {"pinned": pinned})
         back = Offer("Undo", "skill-pin", {"name": name, "pinned": "no" if pinned else "yes"})
         return ActionResult(
             f"{name} is {'pinned: the program leaves it alone' if pinned else 'no longer pinned'}.",
             back,
         )
 
+    @action(
+        "skill-retire", "Retire this skill? Agents no longer see it. You can restore it.", "Retire"
+    )
     async def _retire_skill(self, form: Form) -> ActionResult:
-        name = form.get("name", "")
-        await self._call("POST", f"/api/skills/{_part(name)}/retire")
+        name = _part(form)
+        await self._call("POST", f"/api/skills/{name}/retire")
         return ActionResult(f"{name} is retired.", Offer("Restore", "restore", {"name": name}))
 
+    @action(
+        "undo", "Take this lesson back? Everything it changed becomes what it was before.", "Undo"
+    )
     async def _undo(self, form: Form) -> ActionResult:
-        undone = await self._call(
-            "POST",
-            "/api/undo",
-            {"generation": _number(form, "generation")} if form.get("generation") else {},
-        )
+        said = {"generation": _number(form, "generation")} if form.get("generation") else {}
+        undone = await self._call("POST", "/api/undo", said)
         names = [one["name"] for one in (*undone["removed"], *undone["restored"])]
         return ActionResult(
-            f"Taken back: {', '.join(names)}.",
-            Offer("Bring it back", "undo", {"generation": str(undone["generation"])}),
+            f"Taken back: {', '.join(names)}.", _of_generation("Bring it back", undone, "undo")
         )
 
+    @action(
+        "revert",
+        "Go back to the rules and skills of generation {generation}? You can return to the present"
+        " ones.",
+        "Go back",
+    )
     async def _revert(self, form: Form) -> ActionResult:
         number = _number(form, "generation")
-        now = (await self._call("GET", "/api/generations", limit="1"))["generation"]
+        now = await self._call("GET", "/api/generations", limit="1")
         await self._call("POST", "/api/generations/revert", {"generation": number})
         message = f"The rules and skills of generation {number} are in force again."
-        return ActionResult(
-            message, Offer("Return to where you were", "revert", {"generation": str(now)})
-        )
+        return ActionResult(message, _of_generation("Return to where you were", now, "revert"))
 
+    @action("candidate-approve")
     async def _approve(self, form: Form) -> ActionResult:
-        decided = await self._call("POST", f"/api/candidates/{_part(form.get('id', ''))}/approve")
+        decided = await self._call("POST", f"/api/candidates/{_part(form, 'id')}/approve")
         name = decided["skill"]
         return ActionResult(
             f"{name} is in force.", Offer("Retire it again", "skill-retire", {"name": name})
         )
 
+    @action("candidate-reject")
     async def _reject(self, form: Form) -> ActionResult:
-        decided = await self._call("POST", f"/api/candidates/{_part(form.get('id', ''))}/reject")
+        decided = await self._call("POST", f"/api/candidates/{_part(form, 'id')}/reject")
         return ActionResult(
             f"{decided['skill']} is rejected.",
             Offer("Accept it after all", "candidate-adopt", {"id": decided["id"]}),
         )
 
+    @action("candidate-adopt")
     async def _adopt(self, form: Form) -> ActionResult:
-        found = await run_sync(self._candidates.candidate, CandidateId(form.get("id", "")))
+        found = await run_sync(self._home.candidates.candidate, CandidateId(form.get("id", "")))
         if found is None:
             raise ApiError("there is no such candidate", 404)
         try:
-            skill = await run_sync(self._rulebook.adopt, found.proposal.skill)
+            skill = await run_sync(self._home.rulebook.adopt, found.proposal.skill)
         except SkillError as error:
             raise ApiError(str(error), 409) from error
         return ActionResult(
@@ -245,12 +227,10 @@ class PageActions:
             Offer("Retire it again", "skill-retire", {"name": skill.name}),
         )
 
+    @action("feedback")
     async def _feedback(self, form: Form) -> ActionResult:
-        turn, outcome, comment = (
-            form.get("turn", ""),
-            form.get("outcome", ""),
-            form.get("comment", "").strip(),
-        )
+        turn, outcome = form.get("turn", ""), form.get("outcome", "")
+        comment = form.get("comment", "").strip()
         await self._call(
             "POST", "/api/feedback", {"turn": turn, "outcome": outcome, "comment": comment}
         )
@@ -259,6 +239,7 @@ class PageActions:
         back = Offer(f"No, it was {words[other]}", "feedback", {"turn": turn, "outcome": other})
         return ActionResult(f"Noted: this answer was {words[outcome]}.", back)
 
+    @action("train")
     async def _train(self, form: Form) -> ActionResult:
         facts = await self._call("POST", "/api/policy/train")
         if facts["started"]:
@@ -272,6 +253,7 @@ class PageActions:
         reasons = ", ".join(f"{reason} ({count})" for reason, count in facts["rejections"].items())
         return ActionResult(f"No turn may train now{': ' * bool(reasons)}{reasons}.")
 
+    @action("promote", "Let version {version} answer everyone? You can roll back.", "Promote")
     async def _promote(self, form: Form) -> ActionResult:
         version, before = _number(form, "version"), await self._serving()
         await self._call("POST", "/api/policy/promote", {"version": version})
@@ -280,6 +262,11 @@ class PageActions:
             Offer("Roll back", "rollback", {"version": str(before)}),
         )
 
+    @action(
+        "rollback",
+        "Roll back to version {version}? You can promote the present one again.",
+        "Roll back",
+    )
     async def _rollback(self, form: Form) -> ActionResult:
         before = await self._serving()
         body: dict[str, Json] = {"version": _number(form, "version")} if form.get("version") else {}
@@ -289,25 +276,30 @@ class PageActions:
             Offer(f"Promote version {before} again", "promote", {"version": str(before)}),
         )
 
+    async def _change(
+        self, form: Form, kind: str, said: Mapping[str, Json], message: str
+    ) -> ActionResult:
+        """Change a rule or skill; the message may name the fields that it has then."""
+        changed = await self._call("PATCH", f"/api/{kind}/{_part(form)}", said)
+        now = await self._call("GET", "/api/generations", limit="1")
+        return ActionResult(message.format(**changed), _of_generation("Undo", now, "undo"))
+
     async def _serving(self) -> int:
         return int((await self._call("GET", "/api/policy", limit="1"))["policy_version"])
 
-    async def _undo_of_newest(self) -> Offer:
-        number = (await self._call("GET", "/api/generations", limit="1"))["generation"]
-        return Offer("Undo", "undo", {"generation": str(number)})
+
+def _of_generation(label: str, told: Mapping[str, Any], action: str) -> Offer:
+    return Offer(label, action, {"generation": str(told["generation"])})
 
 
-def _part(name: str) -> str:
-    """Check a name that becomes one segment of an API path. Raises ApiError if it is empty or has a
+def _part(form: Form, field: str = "name") -> str:
+    """A field that becomes one segment of an API path. Raises ApiError if it is empty or has a
     slash.
     """
+    name = form.get(field, "")
     if not name or "/" in name:
         raise ApiError("the form names nothing", 400)
     return name
-
-
-def _filled(form: Form, *names: str) -> dict[str, Json]:
-    return {name: form[name].strip() for name in names if form.get(name, "").strip()}
 
 
 def _number(form: Form, name: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.router import ApiError, ApiRequest
 from metaclaw.api.status_words import short
 from metaclaw.api.turns import Words, held_view, last_words, read_turn
@@ -28,7 +29,6 @@ from metaclaw.api.web.formats import (
     provider_use,
     week_of,
 )
-from metaclaw.api.web.parts import PageParts
 from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import GenerationChange, Rule, Skill
@@ -84,8 +84,10 @@ class PageContent:
     ApiError and StoreError.
     """
 
-    parts: PageParts
+    home: HomeRoutes
     call: Call
+    curve: Callable[[], Sequence[float]] = tuple
+    """The mean reward of each training step of the newest run. Blocks."""
 
     @page("/ui", "today.html", "today", "Today")
     async def today(self, asked: ApiRequest) -> Context:
@@ -135,9 +137,9 @@ class PageContent:
         """Read the titles of all sessions, a few at a time, so that a search finds all of them.
         Raises StoreError.
         """
-        unread = await run_sync(self.parts.titles.unread)
+        unread = await run_sync(self.home.titles.unread)
         for at in range(0, len(unread), _READ_AT_ONCE):
-            await run_sync(self.parts.titles.of, unread[at : at + _READ_AT_ONCE])
+            await run_sync(self.home.titles.of, unread[at : at + _READ_AT_ONCE])
             await anyio.sleep(_READ_PAUSE_S)
 
     @page("/ui/sessions/{id}", "session.html", "sessions", "One session")
@@ -171,7 +173,7 @@ class PageContent:
         lessons = (await self.call("GET", "/api/lessons"))["lessons"]
         retired = (await self.call("GET", "/api/skills", state="retired"))["skills"]
         generations = (await self.call("GET", "/api/generations", limit="12"))["generations"]
-        placed = await run_sync(self.parts.overview.last_placed)
+        placed = await run_sync(self.home.overview.last_placed)
         for one in (*rules, *skills):
             one["placed"] = placed.get(one["name"])
         return {
@@ -212,8 +214,8 @@ class PageContent:
         policy = await self.call("GET", "/api/policy", limit="20")
         windows = await self.call("GET", "/api/windows")
         since = utc_now() - timedelta(days=7)
-        events = await run_sync(lambda: self.parts.overview.happened(_NIGHT, since))
-        curve = list(await run_sync(self.parts.curve))
+        events = await run_sync(lambda: self.home.overview.happened(_NIGHT, since))
+        curve = list(await run_sync(self.curve))
         night = utc_now() - timedelta(hours=24)
         return {
             "policy": policy,
@@ -232,7 +234,7 @@ class PageContent:
         cost = await self.call("GET", "/api/cost", days=str(DAYS))
         status = await self.call("GET", "/api/status")
         since = utc_now() - timedelta(days=7)
-        calls = await run_sync(self.parts.overview.calls, since)
+        calls = await run_sync(self.home.overview.calls, since)
         used = {one["name"]: one for one in provider_use(calls)}
         providers = [{**one, **used.pop(one["name"], {})} for one in status["providers"]]
         return {
@@ -251,7 +253,7 @@ class PageContent:
         """The lessons to show, the number of today's, and the number of further ones, as far as
         they are counted.
         """
-        rulebook = self.parts.rulebook
+        rulebook = self.home.rulebook
         recent, learned_today = list[GenerationChange](), 0
         for change in rulebook.lately():
             is_today = day_name(change.published_at) == "Today"
@@ -265,7 +267,7 @@ class PageContent:
         sources = {
             one.source for one in live.values() if one is not None and one.source is not None
         }
-        places = self.parts.overview.places_of(list(sources))
+        places = self.home.overview.places_of(list(sources))
         found: list[Context] = []
         for change in changes:
             lesson: Context = {**change_view(change), "can_undo": rulebook.is_reversible(change)}
@@ -282,7 +284,7 @@ class PageContent:
         return found, learned_today, len(recent) - len(changes)
 
     def _session_list(self, wanted: SessionFilter, before: SessionId | None) -> Context:
-        overview, titles = self.parts.overview, self.parts.titles
+        overview, titles = self.home.overview, self.home.titles
         unread, is_cut = 0, False
         if wanted.text:
             titled, unread = titles.search(wanted.text, _SEARCH_S)
@@ -319,7 +321,7 @@ class PageContent:
         }
 
     def _session(self, session: SessionId, after: int, with_side: bool) -> Context:
-        reader = self.parts.reader
+        reader = self.home.reader
         row = reader.session(session)
         if row is None:
             raise ApiError(f"there is no session {session}", 404)
@@ -332,14 +334,14 @@ class PageContent:
         for one in shown:
             found = reader.turn(one.id)
             if found is not None:
-                said = read_turn(found.turn, self.parts.words, whole=False, most=_SHORT_CHARS)
+                said = read_turn(found.turn, self.home.words, whole=False, most=_SHORT_CHARS)
                 verdict = verdict_view(standings[one.id].verdict) if one.id in standings else None
                 turns.append(
                     {"row": one, "said": said, "verdict": verdict, "held": held_view(found.turn)}
                 )
         return {
             "session": row,
-            "title": self.parts.titles.of([session]).get(session, ""),
+            "title": self.home.titles.of([session]).get(session, ""),
             "turns": turns,
             "after": after,
             "with_side": with_side,
@@ -350,14 +352,14 @@ class PageContent:
         }
 
     def _turn(self, turn: TurnId) -> Context:
-        found = self.parts.reader.turn(turn)
-        standing = self.parts.reader.standing_of(turn)
+        found = self.home.reader.turn(turn)
+        standing = self.home.reader.standing_of(turn)
         if found is None or standing is None:
             raise ApiError(f"there is no turn {turn}", 404)
         return {
             "turn": found.turn,
-            "said": read_turn(found.turn, self.parts.words, whole=True),
-            "title": _turn_title(found.turn, self.parts.words),
+            "said": read_turn(found.turn, self.home.words, whole=True),
+            "title": _turn_title(found.turn, self.home.words),
             "verdict": verdict_view(standing.verdict),
             "role": role_view(found.turn, standing),
             "held": held_view(found.turn),
@@ -365,7 +367,7 @@ class PageContent:
         }
 
     def _rule(self, name: str) -> Context:
-        rulebook, overview = self.parts.rulebook, self.parts.overview
+        rulebook, overview = self.home.rulebook, self.home.overview
         live = rulebook.library.view.get(name)
         versions = overview.versions_of(name)
         if live is None and not versions:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +28,7 @@ from metaclaw.api.router import (
 )
 from metaclaw.api.status_words import short
 from metaclaw.api.web import formats
-from metaclaw.api.web.actions import ActionResult, PageActions, back_path
+from metaclaw.api.web.actions import ACTIONS, ActionResult, PageActions, back_path
 from metaclaw.api.web.content import PAGES, Context, PageContent
 from metaclaw.api.web.sign_in import SIGN_IN, SignIn
 from metaclaw.domain import status as wording
@@ -97,12 +97,14 @@ class Pages:
         *,
         slow_down: Callable[[str | None], Awaitable[None]],
         can_train: Callable[[], bool],
+        health: Callable[[], tuple[object, ...]],
     ) -> None:
         self._sign_in = sign_in
         self._slow_down = slow_down
         self._content = content
         self._actions = actions
         self._can_train = can_train
+        self._health = health
         self._notices: dict[str, ActionResult] = {}
         self._streams = 0
         self._titles_wanted = asyncio.Event()
@@ -143,9 +145,8 @@ class Pages:
 
     def failed(self, scope: Scope, status: int, reason: str) -> ApiResponse:
         """The page for a request that cannot be served."""
-        token = self._sign_in.form_token(self._sign_in.session_of(headers_of(scope)) or "")
-        shared = {"active": "", "token": token, "notice": None, "here": "/"}
-        return self._plain("error.html", {**shared, "reason": reason}, status)
+        session = self._sign_in.session_of(headers_of(scope))
+        return self._page("error.html", {"reason": reason}, session, status=status)
 
     def _refused(self, status: int, reason: str, headers: Mapping[str, str]) -> ApiResponse:
         if "text/html" not in headers.get("accept", ""):
@@ -171,8 +172,8 @@ class Pages:
                 # The request has the key: from now on the browser sends the cookie.
                 session = self._sign_in.new_cookie()
                 cookie.append(("set-cookie", self._sign_in.set_cookie(request.headers, session)))
-                if request.is_below_key:
-                    return ApiResponse(303, b"", _HTML, (("location", "/"), _UNCACHED, *cookie))
+                if request.scope.get("raw_path", b"").startswith(b"/k/"):
+                    return _go_to("/", *cookie)
             if page.active == "sessions":
                 self._titles_wanted.set()
             status, used = 200, page.template
@@ -186,34 +187,42 @@ class Pages:
                     "error.html",
                     {"reason": f"The store cannot be used now: {error}"},
                 )
-            notice = self._notices.get(request.query.get("notice", ""))
-            shared = {
-                "active": page.active,
-                "token": self._sign_in.form_token(session),
-                "notice": notice,
-                "here": _here(request),
-            }
-            body = await run_sync(self._render, used, {**shared, **context})
-            return ApiResponse(status, body, _HTML, (*_SAFETY, _UNCACHED, *cookie))
+            shown = {"active": page.active, "here": _here(request), **context}
+            if notice := self._notices.get(request.query.get("notice", "")):
+                shown["notice"] = notice
+            return await run_sync(self._page, used, shown, session, status, cookie)
 
         return serve
 
-    def _render(self, template: str, context: Mapping[str, Any]) -> bytes:
-        shared = {"can_train": self._can_train(), "version": __version__}
-        return (
-            _environment()
-            .get_template(template)
-            .render({**shared, **context})
-            .encode("utf-8", "replace")
-        )
+    def _page(
+        self,
+        template: str,
+        context: Mapping[str, Any],
+        session: str | None,
+        status: int = 200,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> ApiResponse:
+        """A page with the navigation and forms of a session."""
+        token = self._sign_in.form_token(session or "")
+        shared = {"active": "", "token": token, "notice": None, "here": "/"}
+        return self._plain(template, {**shared, **context}, status, headers)
 
-    def _plain(self, template: str, context: Mapping[str, Any], status: int = 200) -> ApiResponse:
-        return ApiResponse(status, self._render(template, context), _HTML, (*_SAFETY, _UNCACHED))
+    def _plain(
+        self,
+        template: str,
+        context: Mapping[str, Any],
+        status: int = 200,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> ApiResponse:
+        shared = {"can_train": self._can_train(), "version": __version__}
+        text = _environment().get_template(template).render({**shared, **context})
+        body = text.encode("utf-8", "replace")
+        return ApiResponse(status, body, _HTML, (*_SAFETY, _UNCACHED, *headers))
 
     @route("GET", SIGN_IN, "Page: sign in by a link", is_page=True)
     async def _open_link(self, request: ApiRequest) -> object:
         token = request.query.get("token", "")
-        if request.method == "HEAD" and self._sign_in.has_link(token):
+        if request.scope["method"] == "HEAD" and self._sign_in.has_link(token):
             return self._plain("welcome.html", {})
         if self._sign_in.take_link(token) or self._sign_in.session_of(request.headers) is not None:
             return self._welcome(request)
@@ -231,7 +240,7 @@ class Pages:
     async def _enter_key(self, request: ApiRequest) -> object:
         if self._sign_in.is_key(_form(request).get("key", "")):
             return self._welcome(request)
-        await self._slow_down(request.peer)
+        await self._slow_down((request.scope.get("client") or (None,))[0])
         return self._plain(
             "sign_in.html", {"reason": "That is not this proxy's key.", "is_refused": False}, 401
         )
@@ -243,8 +252,7 @@ class Pages:
         # A session that there is goes on: signing out would not end one whose cookie was replaced.
         session = self._sign_in.session_of(request.headers) or self._sign_in.new_cookie()
         cookie = self._sign_in.set_cookie(request.headers, session)
-        body = self._render("welcome.html", {})
-        return ApiResponse(200, body, _HTML, (*_SAFETY, _UNCACHED, ("set-cookie", cookie)))
+        return self._plain("welcome.html", {}, headers=[("set-cookie", cookie)])
 
     @route("POST", "/ui/sign-out", "Page: sign out", is_page=True)
     async def _sign_out(self, request: ApiRequest) -> object:
@@ -253,9 +261,7 @@ class Pages:
         if session is not None:
             await run_sync(self._sign_in.end_session, session)
         cookie = self._sign_in.set_cookie(request.headers, "")
-        return ApiResponse(
-            303, b"", _HTML, (("location", SIGN_IN), _UNCACHED, ("set-cookie", cookie))
-        )
+        return _go_to(SIGN_IN, ("set-cookie", cookie))
 
     @route("POST", "/api/sign-in", "A link that signs a browser in to the pages, once")
     async def _new_link(self, request: ApiRequest) -> object:
@@ -265,36 +271,27 @@ class Pages:
     async def _do(self, request: ApiRequest) -> object:
         form, name = _form(request), request.path["action"]
         self._check_form(request, form)
-        action = self._actions.known.get(name)
+        action = ACTIONS.get(name)
         if action is None:
             raise ApiError(f"there is no action {name}", 404)
         back = back_path(form.get("back", "/"))
         if action.question and form.get("confirm") != "yes":
-            question = _filled_in(action.question, form)
-            session = self._sign_in.session_of(request.headers) or ""
             context = {
-                "question": question,
+                "question": _filled_in(action.question, form),
                 "button": action.button,
                 "action": name,
                 "fields": form,
                 "back": back,
-            }
-            shared = {
-                "active": "",
-                "token": self._sign_in.form_token(session),
-                "notice": None,
                 "here": back,
             }
-            return self._plain("confirm.html", {**shared, **context})
+            return self._page("confirm.html", context, self._sign_in.session_of(request.headers))
         try:
-            done = await action.do(form)
+            done = await action.do(self._actions, form)
         except ApiError as error:
             done = ActionResult(f"That was not done: {error}")
         except StoreError as error:
             done = ActionResult(f"That was not done: the store cannot be used now ({error})")
-        return ApiResponse(
-            303, b"", _HTML, (("location", _with_notice(back, self._keep(done))), _UNCACHED)
-        )
+        return _go_to(_with_notice(back, self._keep(done)))
 
     def _keep(self, done: ActionResult) -> str:
         number = secrets.token_urlsafe(6)
@@ -322,16 +319,16 @@ class Pages:
     async def _changes(self, session: str | None) -> AsyncGenerator[bytes, None]:
         """Yield an event `changed` whenever something was recorded, learned or failed, with
         sentences about lessons and notices. End with the session, if there is one."""
-        parts = self._content.parts
+        reader = self._content.home.reader
         self._streams += 1
         try:
-            cursor, before = await run_sync(parts.reader.last_event), await self._mark()
+            cursor, before = await run_sync(reader.last_event), await self._mark()
             beat = time.monotonic()
             yield b": MetaClaw\n\n"
             while session is None or self._sign_in.is_open(session):
                 await asyncio.sleep(_POLL_S)
                 try:
-                    events = await run_sync(parts.reader.events, cursor)
+                    events = await run_sync(reader.events, cursor)
                     mark = await self._mark()
                 except StoreError:
                     continue
@@ -355,8 +352,12 @@ class Pages:
 
     async def _mark(self) -> tuple[object, ...]:
         """A value that changes with each turn and each failure of a provider."""
-        newest = await run_sync(self._content.parts.overview.newest_turn)
-        return newest, self._content.parts.health()
+        newest = await run_sync(self._content.home.overview.newest_turn)
+        return newest, self._health()
+
+
+def _go_to(path: str, *headers: tuple[str, str]) -> ApiResponse:
+    return ApiResponse(303, b"", _HTML, (("location", path), _UNCACHED, *headers))
 
 
 def _static(name: str) -> Callable[[ApiRequest], Awaitable[object]]:
@@ -414,7 +415,7 @@ def _filled_in(question: str, form: Mapping[str, str]) -> str:
 def _here(request: ApiRequest) -> str:
     """The address of a page, without the notice it shows."""
     query = urlencode({name: value for name, value in request.query.items() if name != "notice"})
-    return f"{request.at}?{query}" if query else request.at
+    return f"{request.scope['path']}?{query}" if query else request.scope["path"]
 
 
 def _with_notice(path: str, number: str) -> str:
