@@ -34,10 +34,11 @@ from functools import partial
 from zoneinfo import ZoneInfo
 
 from benchmarks.windows_traces import BEGAN, DAY_S, MINUTE_S, TRACES, Spell, Trace, touches
-from metaclaw.config import sleep_range
+from metaclaw.config import ScheduleConfig, sleep_range
 from metaclaw.domain.turn import TurnKind
 from metaclaw.schedule.forecast import FIRST_S, Habits
 from metaclaw.schedule.input import InputReport
+from metaclaw.schedule.machine_load import MachineLoad
 from metaclaw.schedule.presence import Presence, Reading, SleepHours, Traffic, WindowThresholds
 from metaclaw.schedule.training_windows import ScheduledWindows
 
@@ -148,6 +149,7 @@ class Ours:
             sources=[Keyboard()],
             sleep=SleepHours([sleep_range("23:00-07:00")], zone),
             calendars=[Diary(trace, self._clock)],
+            machine_load=MachineLoad(ScheduleConfig()),  # not followed: it has no objections
             rules=WindowThresholds(timedelta(minutes=1), timedelta(minutes=1)),
             clock=self._clock,
             announce=lambda kind, facts: None,

@@ -27,11 +27,23 @@ _LOCKS = Path("/proc/locks")
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The proxy that runs now. `url` is None until it listens."""
+    """The proxy that runs now. `url`, as this machine can open it, is None until it listens."""
 
     pid: int
     url: str | None
     started_at: datetime | None
+
+
+def url_of(host: str, port: int) -> str:
+    """The URL of a proxy that listens at an address."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def reachable(url: str) -> str:
+    """A proxy's URL as this machine can open it: one that listens everywhere is reached by its
+    loopback address.
+    """
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 class Instance:
@@ -170,8 +182,10 @@ def _describe(home: Path, pid: int) -> Running:
     try:
         facts = json.loads((home / "run" / "serving.json").read_bytes())
         if facts["pid"] == pid:
-            return Running(pid, str(facts["url"]), datetime.fromisoformat(facts["started_at"]))
-    except (OSError, ValueError, KeyError, TypeError):
+            return Running(
+                pid, reachable(facts["url"]), datetime.fromisoformat(facts["started_at"])
+            )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Running(pid, None, None)  # it does not listen yet
     return Running(pid, None, None)
 

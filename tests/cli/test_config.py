@@ -48,8 +48,8 @@ def test_show_prints_values_with_their_source_and_no_secret(home: Path) -> None:
     assert "= 8080  (METACLAW__PROXY__PORT)" in shown.out
     facts = program("config", "show", "--json", env=env).facts
     assert "hunter2" not in json.dumps(facts)
-    assert facts["proxy"]["port"] == 8080
-    assert facts["providers"][0]["wires"] == ["chat", "responses"]
+    assert facts["values"]["proxy.port"] == 8080
+    assert facts["values"]["providers.0.wires"] == ["chat", "responses"]
     assert facts["sources"]["proxy.port"] == "METACLAW__PROXY__PORT"
     assert facts["sources"]["proxy.host"] == "default"
     assert facts["sources"]["proxy.api_key"] == f"{home / 'config.toml'}:2"
@@ -58,9 +58,7 @@ def test_show_prints_values_with_their_source_and_no_secret(home: Path) -> None:
 def test_show_takes_one_key_or_section() -> None:
     assert metaclaw("config", "show", "proxy.port").out == "proxy.port = 30000  (default)\n"
     assert metaclaw("config", "show", "log", "--json").facts == {
-        "log": {"level": "info"},
-        "providers": [],
-        "teams": [],
+        "values": {"log.level": "info"},
         "sources": {"log.level": "default"},
     }
     missing = metaclaw("config", "show", "proxy.prot")
@@ -158,7 +156,7 @@ def test_set_leaves_a_broken_file_alone(home: Path) -> None:
         (("start", "--host", "0.0.0.0"), "proxy.host needs proxy.api_key"),
         (
             ("start", "--mode", "fast"),
-            "--mode fast is not a mode; write --mode skills_only, rl or auto",
+            "'fast' is not one of 'skills_only', 'rl', 'auto'",
         ),
         (("start", "--set", "proxy.prot=1"), "did you mean port?"),
         (("start", "--port", "70000"), "70000 is not in the range"),

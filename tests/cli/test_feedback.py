@@ -24,7 +24,7 @@ def test_without_a_proxy_the_word_is_recorded_and_outranks_a_judge(
     judged = Verdict(one.id, Outcome.PASS, Source.JUDGE, 0.1)
     with store(home) as database:
         SqlVerdicts(database).record_verdict(judged)
-    done = metaclaw("feedback", one.id, word, "--comment", " Dates as YYYY-MM-DD. ")
+    done = metaclaw("feedback", one.id, word, " Dates as YYYY-MM-DD. ")
     next_step = "It is examined once a proxy runs: metaclaw start --detach\n" if teaches else ""
     assert (done.code, done.out) == (0, f"Noted: {one.id} was {outcome_word(word)}.\n{next_step}")
     with store(home) as database:
@@ -59,7 +59,7 @@ def test_a_turn_that_does_not_exist_is_said_with_where_to_look(home: Path) -> No
 def test_a_running_proxy_is_told_what_the_person_said(home: Path) -> None:
     verdict = {"turn": "t_1", "verdict": {"outcome": "fail", "source": "user"}}
     with scripted(home, {"POST /api/feedback": (200, verdict)}) as asked:
-        done = metaclaw("feedback", "t_1", "fail", "--comment", "Wrong – as “before”.")
+        done = metaclaw("feedback", "t_1", "fail", "Wrong – as “before”.")
         assert done.out.startswith("Noted: t_1 was bad.\nIt is examined now; see metaclaw watch")
         assert metaclaw("feedback", "t_1", "pass", "--json").facts == verdict
     assert [one.said for one in asked] == [

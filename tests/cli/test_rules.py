@@ -222,13 +222,14 @@ def test_the_rules_of_a_repository_are_for_that_project(home: Path, tmp_path: Pa
     assert [(one["workspace"], one["added"]) for one in everywhere["rules"]] == [(None, True)]
 
 
-def test_a_folder_of_skills_is_taken_in_as_skills(home: Path, tmp_path: Path) -> None:
+def test_a_folder_of_skills_is_for_the_command_about_skills(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "workspace" / "skills" / "backup-first" / "SKILL.md"
     path.parent.mkdir(parents=True)
     path.write_text(FOREIGN_SKILL)
-    assert metaclaw(
-        "rules", "import", str(tmp_path / "workspace" / "skills"), "--yes", "--json"
-    ).facts["imported"] == ["backup-first"]
+    folder = str(tmp_path / "workspace" / "skills")
+    refused = metaclaw("rules", "import", folder, "--yes")
+    assert (refused.code, "metaclaw skills import" in refused.err) == (1, True)
+    assert metaclaw("skills", "import", folder, "--json").facts["imported"] == ["backup-first"]
     assert listed() == []
     assert [one["kind"] for one in metaclaw("skills", "list", "--json").facts["skills"]] == [
         "skill"
@@ -381,7 +382,6 @@ def test_what_a_paragraph_introduces_ends_at_the_next_heading(home: Path, tmp_pa
 
 def test_an_example_is_installed_with_its_check(home: Path) -> None:
     assert "no-force-push" in metaclaw("rules", "examples").out
-    assert metaclaw("rules", "add", "--example").out == metaclaw("rules", "examples").out
     names = [one["name"] for one in metaclaw("rules", "examples", "--json").facts["examples"]]
     added = metaclaw(
         "rules", "add", "--example", "no-force-push", "--enforce", "hold", "--json"

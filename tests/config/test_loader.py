@@ -71,7 +71,7 @@ def test_the_tree_cannot_be_changed(home: Path) -> None:
         ("proxy = 3\n", "FILE:1: proxy is not a section; write [proxy] on a line of its own"),
         (
             "[telemetry]\notlp = 'x'\n",
-            "FILE:2: telemetry.otlp is not available in this version; delete it",
+            "FILE:2: telemetry.otlp is not a known key; write one of prometheus",
         ),
         ("[judge]\nvotes = 0\n", "FILE:2: judge.votes"),
         ("[judge]\nprovider = 'nobody'\n", "judge.provider names nobody, which is no provider"),
@@ -105,7 +105,7 @@ def test_the_tree_cannot_be_changed(home: Path) -> None:
         ("[skills]\ngate = 'maybe'\n", "FILE:2: skills.gate"),
         (
             "[skills]\nretrieval = 'dense'\n",
-            "FILE:2: skills.retrieval must be 'auto', 'words', 'hybrid' or 'lexical'",
+            "FILE:2: skills.retrieval must be 'auto', 'words' or 'hybrid'",
         ),
         (
             "[skills]\ndir = 'skills'\n",

@@ -51,7 +51,7 @@ def test_an_empty_section_trains_the_embedded_model_in_windows(home: Path) -> No
         policy.canary_turns,
         policy.keep_versions,
     ) == (0.2, 50, 5)
-    assert policy.distill is None
+    assert policy.hindsight
 
 
 def test_the_size_of_a_step_depends_on_the_device_unless_it_is_set(home: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_service_is_named_whole(home: Path) -> None:
         "tokenizer": "{home}/tokenizer",
         "base_url": "http://127.0.0.1:8001/",
         "api_key": "env:NOT_SET_ANYWHERE",
-        "distill": {"hindsight": True},
+        "hindsight": False,
         "serve": "vllm",
         "provider": "big",
     }
@@ -85,11 +85,10 @@ def test_a_service_is_named_whole(home: Path) -> None:
     policy = config.policy
     assert policy is not None
     assert (policy.tokenizer, policy.base_url) == (home / "tokenizer", "http://127.0.0.1:8001")
-    assert policy.distill is not None
-    assert policy.distill.hindsight
+    assert not policy.hindsight
     assert [problem.key for problem in missing_secrets(config, {})] == ["policy.api_key"]
     shown = dict(flatten(config))
-    assert shown["policy.distill.hindsight"] is True
+    assert shown["policy.hindsight"] is False
 
 
 @pytest.mark.parametrize(
@@ -154,12 +153,8 @@ def test_a_service_is_named_whole(home: Path) -> None:
         ),
         ("serve = 'vllm'\nprovider = 'x'", "policy.provider names x, which is no provider"),
         (
-            "[policy.distill]\nhindsihgt = true",
-            "FILE:3: policy.distill.hindsihgt is not a known key; did you mean hindsight?",
-        ),
-        (
-            "distill = 3",
-            "FILE:2: policy.distill is not a section; write [policy.distill] on a line of its own",
+            "hindsihgt = true",
+            "FILE:2: policy.hindsihgt is not a known key; did you mean hindsight?",
         ),
     ],
 )

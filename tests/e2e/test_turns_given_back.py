@@ -33,8 +33,6 @@ prompts_per_step = 1
 group_size = 2
 max_new_tokens = 8
 rehearsal = 0.0
-
-[policy.distill]
 hindsight = false
 """
 

@@ -50,7 +50,7 @@ class Scheduling(RuleBasedStateMachine):
 
     @rule()
     def somebody_types(self) -> None:
-        was_by_hand = self.stage.windows.is_by_hand
+        was_by_hand = self.stage.windows.facts()["by_hand"]
         self.stage.keyboard.input()
         assert not self.stage.is_open or was_by_hand
 
@@ -120,10 +120,10 @@ class Scheduling(RuleBasedStateMachine):
         windows = self.stage.windows
         windows.refresh()
         readings = windows.readings()
-        if windows.window is not None and not windows.is_by_hand:
+        if windows.window is not None and not windows.facts()["by_hand"]:
             assert all(one.reading.presence is not Presence.PRESENT for one in readings)
             assert any(one.reading.presence is Presence.AWAY for one in readings)
-            assert not windows.objections
+            assert not self.stage.neighbour.objections
 
     @invariant()
     def no_step_begins_outside_a_window(self) -> None:

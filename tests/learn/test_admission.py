@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from metaclaw.domain.candidate import Candidate, Change, Proposal, Standing
+from metaclaw.domain.candidate import Candidate, Change, Objection, Proposal, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
-from metaclaw.skills import Gate, GateMode, Objection
+from metaclaw.skills import Gate, GateMode
 from metaclaw.store import SqlForgetting
 from tests.learn.learning import (
     ADA,

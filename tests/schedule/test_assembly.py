@@ -97,6 +97,7 @@ async def test_a_calendar_file_opens_a_window_through_the_whole_program_and_a_ma
         clock=HandClock(NOON),
         sources=[],
     )
+    assert isinstance(windows, ScheduledWindows)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(windows.run)

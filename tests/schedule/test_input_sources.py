@@ -20,7 +20,7 @@ from metaclaw.schedule.input import Inactivity, InputSource, SignalError, TtyInp
 from metaclaw.schedule.presence import SleepHours, Traffic, WindowThresholds
 from metaclaw.schedule.training_windows import ScheduledWindows
 from metaclaw_desktop.screen import x11_input
-from tests.schedule.stage import NOON, HandClock
+from tests.schedule.stage import NOON, HandClock, Objector
 
 
 class Heard:
@@ -174,6 +174,7 @@ async def test_a_real_key_shuts_a_running_window_within_a_second(display: str) -
         traffic=Traffic(),
         sources=[x11_input({"DISPLAY": display})],
         sleep=SleepHours([sleep_range("00:00-24:00")], lambda: UTC),
+        machine_load=Objector(),
         rules=WindowThresholds(timedelta(0), timedelta(0)),
         clock=clock,
         announce=lambda kind, facts: None,

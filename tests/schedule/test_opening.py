@@ -10,7 +10,6 @@ import pytest
 from metaclaw.domain.turn import TurnKind
 from metaclaw.schedule.forecast import History
 from metaclaw.schedule.presence import Presence, Reading
-from metaclaw.schedule.training_windows import facts_of
 from tests.schedule.stage import NOON, HandClock, Stage, chance_to_last, is_empty
 
 
@@ -207,7 +206,7 @@ def test_opened_by_hand_it_stays_open_under_the_opener_s_fingers_until_a_main_tu
         stage.keyboard.input()
         assert stage.go(seconds=20)
     assert stage.windows.room_s() > 1e6
-    assert stage.windows.is_by_hand
+    assert stage.windows.facts()["by_hand"]
     stage.traffic.began(TurnKind.MAIN)
     assert not stage.is_open
 
@@ -266,7 +265,7 @@ def test_facts_say_what_each_signal_says_and_when_the_next_is_expected() -> None
     stage = Stage(sleep=["23:00-07:00"])
     stage.keyboard.input()
     stage.go(seconds=1)
-    facts = facts_of(stage.windows)
+    facts = stage.windows.facts()
     assert facts["open"] is False
     signals = facts["signals"]
     assert isinstance(signals, list)
@@ -274,8 +273,8 @@ def test_facts_say_what_each_signal_says_and_when_the_next_is_expected() -> None
     assert [one["says"] for one in signals] == ["present", "unknown", "unknown", "unknown"]
     assert facts["next"] == {"at": "2026-03-04T22:00:00+00:00", "because": "sleep hours"}
     stage.go(minutes=31)
-    assert facts_of(stage.windows)["open"] is True
-    assert facts_of(stage.windows)["next"] == {"at": None, "because": None}
+    assert stage.windows.facts()["open"] is True
+    assert stage.windows.facts()["next"] == {"at": None, "because": None}
 
 
 def test_a_main_turn_costs_the_request_next_to_nothing() -> None:

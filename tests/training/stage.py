@@ -75,7 +75,7 @@ POLICY: Mapping[str, object] = {
     "batch_most": 8,
     "kl_limit": 100.0,
     "golden_margin": 1.0,
-    "distill": {"hindsight": False},
+    "hindsight": False,
 }
 RECIPE: Mapping[str, Any] = {
     "warm_up": 2,

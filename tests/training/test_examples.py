@@ -53,7 +53,7 @@ def test_ordinary_text_holds_no_examples() -> None:
     )
 
 
-WITH_HINDSIGHT = {"rehearsal": 0.0, "distill": {"hindsight": True}}
+WITH_HINDSIGHT = {"rehearsal": 0.0, "hindsight": True}
 PROGRAM = """program: |
   import json, sys
   given = json.load(sys.stdin)

@@ -198,7 +198,7 @@ async def test_corrections_alone_teach_and_held_out_ones_prove_the_version(
 ) -> None:
     stage = Stage(
         tmp_path,
-        policy={"distill": {"hindsight": True}, "batch_most": 64, "steps": 60},
+        policy={"hindsight": True, "batch_most": 64, "steps": 60},
         skill=UNCHECKED,
     )
     corrected = stage.talk_corrected(80, "No, that is wrong. It should be ab-1.", "ab1")

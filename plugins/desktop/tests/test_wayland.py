@@ -19,6 +19,7 @@ from metaclaw.schedule.input import SignalError
 from metaclaw.schedule.presence import SleepHours, Traffic, WindowThresholds
 from metaclaw.schedule.training_windows import ScheduledWindows
 from metaclaw_desktop.screen import PrintedInput, swayidle_input
+from tests.schedule.stage import Objector
 from tests.schedule.test_input_sources import Heard, following
 
 pytestmark = pytest.mark.anyio
@@ -183,6 +184,7 @@ async def test_a_real_key_under_wayland_shuts_a_running_window_within_a_second(
         traffic=Traffic(),
         sources=[swayidle_input({"WAYLAND_DISPLAY": str(path)})],
         sleep=SleepHours([sleep_range("00:00-24:00")], lambda: UTC),
+        machine_load=Objector(),
         rules=WindowThresholds(timedelta(0), timedelta(0)),
         clock=clock,
         announce=lambda kind, facts: None,

@@ -407,14 +407,18 @@ class Trial:
     answer: str
     errors: str
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether it ended well and printed something."""
+        return self.code == 0 and bool(self.answer)
 
-def find_program(agent: Agent, env: Mapping[str, str] | None = None) -> str | None:
+
+def find_program(agent: Agent) -> str | None:
     """The agent's program on this machine, or None."""
-    path = (os.environ if env is None else env).get("PATH")
-    return shutil.which(agent.program, path=path) if agent.program else None
+    return shutil.which(agent.program) if agent.program else None
 
 
-def require_program(agent: Agent, env: Mapping[str, str] | None = None) -> str:
+def require_program(agent: Agent) -> str:
     """The agent's program. Raises MetaClawError if it is not installed, or cannot run
     unattended.
     """
@@ -423,7 +427,7 @@ def require_program(agent: Agent, env: Mapping[str, str] | None = None) -> str:
             f"{agent.title} cannot be run unattended; ask it something yourself, then: metaclaw"
             " sessions list"
         )
-    program = find_program(agent, env)
+    program = find_program(agent)
     if program is None:
         raise MetaClawError(
             f"{agent.title} is not installed here (no {agent.program} on the PATH); install it:"
@@ -432,23 +436,14 @@ def require_program(agent: Agent, env: Mapping[str, str] | None = None) -> str:
     return program
 
 
-def run_trial(
-    agent: Agent,
-    timeout_s: float,
-    question: str = TRIAL_QUESTION,
-    env: Mapping[str, str] | None = None,
-) -> Trial:
-    """Run the agent once in an empty folder. Raises MetaClawError if it is not installed or does
-    not end.
-    """
-    variables = dict(os.environ if env is None else env)
-    program = require_program(agent, variables)
+def run_trial(agent: Agent, program: str, timeout_s: float) -> Trial:
+    """Run the agent once in an empty folder. Raises MetaClawError if it does not end."""
     assert agent.question is not None
     with tempfile.TemporaryDirectory(prefix="metaclaw-agent-") as folder:
         try:
             done = subprocess.run(
-                [program, *agent.question(question)],
-                env={**variables, "NO_COLOR": "1"},
+                [program, *agent.question(TRIAL_QUESTION)],
+                env={**os.environ, "NO_COLOR": "1"},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

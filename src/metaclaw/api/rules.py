@@ -242,7 +242,7 @@ class RuleRoutes:
         undone = await run_sync(self.home.rulebook.undo, request.said.get("generation"))
         for skill in undone.removed:
             if skill.author is Authorship.EVOLVER:
-                await (await self.home.owner()).record_retirement(skill, "a person took it back")
+                await (await self.home.owner()).admission.record_reason(skill, "a person took it back")
         return undone_view(undone)
 
     @route("POST", "/api/skills/{name}/restore", "Put a retired skill, rule or fact in force again")

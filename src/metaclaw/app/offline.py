@@ -41,6 +41,7 @@ from metaclaw.store import (
     SqlLedger,
     SqlPolicies,
     SqlSpending,
+    connect,
     open_database,
 )
 
@@ -74,9 +75,8 @@ def answer_offline(home: Path, method: str, target: str, body: bytes) -> tuple[i
 
 def _has_store(config: Config) -> bool:
     """Whether anything was ever recorded; a server has always been set up."""
-    url = config.store.url.resolve()
-    path = Path(url.removeprefix("sqlite:///"))
-    return not url.startswith("sqlite:///") or (path.exists() and path.stat().st_size > 0)
+    path = connect(config.store.url.resolve()).path
+    return path is None or (path.exists() and path.stat().st_size > 0)
 
 
 @contextmanager

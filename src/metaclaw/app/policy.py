@@ -31,7 +31,6 @@ from metaclaw.schedule import (
     SharedWindows,
     Traffic,
     build_windows,
-    facts_of,
 )
 from metaclaw.skills import SkillLibrary
 from metaclaw.store import Database, SqlLedger, SqlPolicies
@@ -193,11 +192,7 @@ class PolicyRuntime:
 
     def facts(self) -> dict[str, object]:
         """The state of the windows, for `status`."""
-        return (
-            facts_of(self.windows)
-            if isinstance(self.windows, ScheduledWindows)
-            else self.windows.facts()
-        )
+        return self.windows.facts()
 
     async def aclose(self) -> None:
         """End the training backend; what it has on disk stays."""

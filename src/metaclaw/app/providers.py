@@ -142,7 +142,7 @@ class SkillSearch:
 
     def _build(self, folder: Path) -> "MeaningSearch | None":
         skills = self._config.skills
-        if not skills.enabled or skills.retrieval in ("words", "lexical"):
+        if not skills.enabled or skills.retrieval == "words":
             return None
         from metaclaw.engine import MeaningSearch, missing_packages
 
@@ -170,7 +170,7 @@ class SkillSearch:
         )
         if self.meaning is not None:
             return {"mode": "hybrid", "embeddings": by, "state": self.meaning.state}
-        if skills.retrieval in ("words", "lexical"):
+        if skills.retrieval == "words":
             return {"mode": "words", "state": "as configured"}
         from metaclaw.engine import INSTALL, INSTALL_FOR_PROVIDER
 

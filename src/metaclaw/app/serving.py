@@ -23,7 +23,7 @@ from metaclaw.app.ready import ReadyProxy
 from metaclaw.config import Config
 from metaclaw.domain.skill import SkillKind
 from metaclaw.errors import ConfigError
-from metaclaw.instance import Instance, acquire
+from metaclaw.instance import Instance, acquire, reachable, url_of
 from metaclaw.learn import Supervisor
 from metaclaw.proxy import Listener
 
@@ -160,8 +160,7 @@ class _Announcement:
         instance: Instance,
         ready: OnReady | None,
     ) -> None:
-        host, port = listening.getsockname()[:2]
-        self._url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._url = url_of(*listening.getsockname()[:2])
         self._application = application
         self._instance = instance
         self._ready = ready
@@ -189,13 +188,6 @@ class _Announcement:
             self._ready(
                 ReadyProxy(self._url, application.api_key, model, rules, facts, skills, link)
             )
-
-
-def reachable(url: str) -> str:
-    """A proxy's address as this machine can open it: one that listens everywhere is reached by its
-    loopback address.
-    """
-    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _listen(config: Config) -> socket.socket:

@@ -16,46 +16,56 @@ from metaclaw.cli.client import (
     NotRunningError,
     connect,
     own_key,
-    reachable_url,
     read,
 )
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
+    Columns,
     CommandOutput,
+    ListingGroup,
     answers,
     confirm,
     counted,
     echo,
     echo_lines,
+    listing,
     short,
-    table,
     timeout_option,
     wants_json,
     yes_option,
 )
 from metaclaw.errors import ConfigError, MetaClawError
-from metaclaw.instance import find
+from metaclaw.instance import find, reachable, url_of
 
 if TYPE_CHECKING:
     from metaclaw.agents import Agent, Endpoint, FileChange, Trial
     from metaclaw.config import Config
 
 _MOST_TEXT = 100
-_INSTALLED = {True: "yes", False: "no"}
+_AGENTS: Columns = {
+    "agent": "name",
+    "installed": lambda one: "yes" if one["installed"] else None,
+    "state": "state",
+    "tried with": lambda one: one["tried_with"] or "untried",
+    "its configuration": "file",
+}
+_FILES: Columns = {
+    "AGENT": "agent",
+    "KIND": "kind",
+    "RELATED": lambda one: len(one["relations"]),
+    "FILE": "path",
+}
 _TOO_LONG = (
     "Its first request is longer than the model can read. The embedded model is too small for this"
     " agent: put your provider in front of it with metaclaw setup --provider NAME."
 )
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def agents(context: click.Context) -> None:
+@click.group(cls=ListingGroup)
+def agents() -> None:
     """Connect agent programs to the proxy, disconnect them, and test them. Without a command:
     list.
     """
-    if context.invoked_subcommand is None:
-        context.invoke(list_, as_json=False)
 
 
 @agents.command(name="list")
@@ -79,18 +89,7 @@ def list_(home: Path) -> CommandOutput:
         }
         for agent in known
     ]
-    rows = [
-        (
-            one["name"],
-            _INSTALLED[bool(one["installed"])] if agent.program else None,
-            one["state"],
-            one["tried_with"] or "untried",
-            one["file"],
-        )
-        for agent, one in zip(known, found, strict=True)
-    ]
-    headers = ("agent", "installed", "state", "tried with", "its configuration")
-    return CommandOutput({"agents": found}, table(headers, rows))
+    return CommandOutput({"agents": found}, listing(found, _AGENTS))
 
 
 @agents.command()
@@ -107,8 +106,7 @@ def _file_lines(found: list[Facts]) -> Iterator[str]:
     if not found:
         yield "No skills or memory files of Claude Code, OpenClaw or Hermes were found."
         return
-    rows = [(one["agent"], one["kind"], len(one["relations"]), one["path"]) for one in found]
-    yield from table(("AGENT", "KIND", "RELATED", "FILE"), rows)
+    yield from listing(found, _FILES)
     for one in found:
         if one["trouble"]:
             yield f"{one['path']} cannot be read: {one['trouble']}"
@@ -229,7 +227,7 @@ def test_(home: Path, name: str, timeout_s: float) -> CommandOutput:
 
     agent = find_agent(name)
     trial, turns = try_agent(home, agent, timeout_s)
-    is_good = trial.code == 0 and bool(trial.answer) and turns > 0
+    is_good = trial.has_answer and turns > 0
     facts = {
         "agent": agent.name,
         "ok": is_good,
@@ -243,7 +241,7 @@ def test_(home: Path, name: str, timeout_s: float) -> CommandOutput:
 
 def trial_lines(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
     """Describe the result of a trial."""
-    if trial.code != 0 or not trial.answer:
+    if not trial.has_answer:
         tail = (trial.errors or trial.answer).splitlines()[-12:]
         is_too_long = any("context_length_exceeded" in line for line in tail)
         code = f"exit code {trial.code}"
@@ -273,10 +271,10 @@ def try_agent(home: Path, agent: "Agent", timeout_s: float) -> "tuple[Trial, int
     def turns() -> int:
         return api.call("GET", "/api/status")["counts"]["turns"] or 0
 
-    require_program(agent)
+    program = require_program(agent)
     _, api = connect(home)
     before = turns()
-    trial = run_trial(agent, timeout_s)
+    trial = run_trial(agent, program, timeout_s)
     return trial, turns() - before
 
 
@@ -343,12 +341,10 @@ def _url(home: Path, config: "Config") -> str:
     """The URL of the running proxy, else the configured one."""
     running = find(home)
     if running is not None and running.url is not None:
-        address, _, port = running.url.removeprefix("http://").rpartition(":")
-    elif config.proxy.port == 0:
+        return running.url
+    if config.proxy.port == 0:
         raise NotRunningError(home)
-    else:
-        address, port = config.proxy.host, str(config.proxy.port)
-    return reachable_url(address, port)
+    return reachable(url_of(config.proxy.host, config.proxy.port))
 
 
 def _model(home: Path, config: "Config") -> str | None:

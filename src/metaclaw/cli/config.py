@@ -2,7 +2,7 @@
 print its path.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ def show(home: Path, key: str | None) -> CommandOutput:
     sources = {name: str(tree.where(name)) for name in chosen}
     width = max(map(len, chosen), default=0)
     return CommandOutput(
-        {**_nested(chosen), "sources": sources},
+        {"values": chosen, "sources": sources},
         [
             f"{name.ljust(width)} = {'–' if value is None else toml_value(value)}"
             f"  ({sources[name]})"
@@ -122,30 +122,6 @@ def _masked(value: object) -> object:
     from metaclaw.config import without_password
 
     return without_password(value) if isinstance(value, str) and "://" in value else value
-
-
-def _nested(values: Mapping[str, object]) -> dict[str, object]:
-    """Turn dotted keys into a tree; keys that are numbers become a list."""
-    from metaclaw.config import LISTS
-
-    tree: dict[str, object] = {}
-    for name, value in values.items():
-        *sections, key = name.split(".")
-        here = tree
-        for section in sections:
-            inner = here.setdefault(section, {})
-            assert isinstance(inner, dict)
-            here = inner
-        here[key] = value
-    tree |= {section: {} for section in LISTS if section not in tree}
-    return {name: _lists(value) for name, value in tree.items()}
-
-
-def _lists(value: object) -> object:
-    if not isinstance(value, dict):
-        return value
-    inner = {key: _lists(item) for key, item in value.items()}
-    return list(inner.values()) if all(key.isdecimal() for key in inner) else inner
 
 
 @click.command()

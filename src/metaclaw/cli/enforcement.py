@@ -8,7 +8,7 @@ from typing import TypeVar
 import click
 
 from metaclaw.cli.client import Facts, read, request
-from metaclaw.cli.output import CommandOutput, answers, counted, moment, sentence, table
+from metaclaw.cli.output import CommandOutput, answers, counted, moment, sentence
 from metaclaw.domain.status import agent_word
 
 
@@ -185,24 +185,6 @@ def question_lines(views: Iterable[Facts]) -> Iterator[str]:
     for view in views:
         if view["question"]:
             yield from sentence(f"{view['name']}: {view['question']}")
-
-
-def examples(home: Path) -> CommandOutput:
-    """The library of example rules."""
-    facts = read(home, "/api/rule-examples")
-    rows = [(one["name"], one["text"]) for one in facts["examples"]]
-    advice = "Install one with: metaclaw rules add --example NAME"
-    return CommandOutput(facts, [*table(("NAME", "RULE"), rows), "", advice])
-
-
-def example_fields(home: Path, name: str) -> Facts:
-    """The fields of an example rule. Raises UsageError if there is none of this name."""
-    for example in read(home, "/api/rule-examples")["examples"]:
-        if example["name"] == name:
-            return {**example, "kind": "rule"}
-    raise click.UsageError(
-        f"there is no example {name}; metaclaw rules examples lists those there are"
-    )
 
 
 _VIOLATIONS_SHOWN = 5

@@ -47,8 +47,9 @@ def reading(place: "Path | Config") -> "Iterator[LedgerReader | None]":
 
 def database_file(config: "Config") -> Path | None:
     """The file of an SQLite database; None for a server."""
-    url = config.store.url.resolve()
-    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+    from metaclaw.store import connect
+
+    return connect(config.store.url.resolve()).path
 
 
 @contextmanager

@@ -6,18 +6,42 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.client import Facts, read, request, segment
-from metaclaw.cli.output import CommandOutput, answers, counted, fact_lines, moment, short, table
+from metaclaw.cli.output import (
+    Columns,
+    CommandOutput,
+    ListingGroup,
+    answers,
+    brief,
+    counted,
+    dated,
+    described,
+    fact_lines,
+    listing,
+)
 from metaclaw.errors import SkillError
 
-_MOST_TEXT = 90
+_COLUMNS: Columns = {
+    "LESSON": "name",
+    "STATE": "state",
+    "PROJECT": lambda one: one["workspace"] or "all",
+    "BEFORE": "before",
+    "SINCE": "since",
+    "SPARED": "avoided",
+    "TEXT": brief("text", 90),
+}
+_FACTS: Columns = {
+    "state": "state",
+    "project": _COLUMNS["PROJECT"],
+    "failure": lambda one: one["signature"] or "you corrected the agent",
+    "since": dated("since_when"),
+    "came": lambda one: f"in {counted(one['before'], 'session')} before, {one['since']} since",
+    "spared": lambda one: counted(one["avoided"], "session"),
+}
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def lessons(context: click.Context) -> None:
+@click.group(cls=ListingGroup)
+def lessons() -> None:
     """List lessons: one line each, learned from tool calls that failed. Show one, or take it back."""
-    if context.invoked_subcommand is None:
-        context.invoke(list_, as_json=False)
 
 
 @lessons.command(name="list")
@@ -25,30 +49,14 @@ def lessons(context: click.Context) -> None:
 def list_(home: Path) -> CommandOutput:
     """List lessons, with the sessions in which their failure came before and since."""
     facts = read(home, "/api/lessons")
-    return CommandOutput(facts, _listed(facts))
+    return CommandOutput(facts, _listed(facts["lessons"]))
 
 
-def _listed(facts: Facts) -> Iterator[str]:
-    found = facts["lessons"]
+def _listed(found: list[Facts]) -> Iterator[str]:
     if not found:
         yield "No lessons yet: they come from calls that fail in two sessions and then work."
         return
-    yield from table(
-        ("LESSON", "STATE", "PROJECT", "BEFORE", "SINCE", "SPARED", "TEXT"),
-        [
-            (
-                one["name"],
-                one["state"],
-                one["workspace"] or "all",
-                one["before"],
-                one["since"],
-                one["avoided"],
-                short(one["text"], _MOST_TEXT),
-            )
-            for one in found
-        ],
-        optional=("PROJECT",),
-    )
+    yield from listing(found, _COLUMNS, optional=("PROJECT",))
     if any(one["state"] == "asked" for one in found):
         yield "Those asked about wait for you: metaclaw candidates list --standing waiting"
 
@@ -64,17 +72,8 @@ def show(home: Path, name: str) -> CommandOutput:
 
 def _shown(found: Facts) -> Iterator[str]:
     yield found["text"]
-    yield from fact_lines(
-        [
-            ("state", found["state"]),
-            ("project", found["workspace"] or "all"),
-            ("failure", found["signature"] or "you corrected the agent"),
-            ("since", moment(found["since_when"])),
-            ("came", f"in {counted(found['before'], 'session')} before, {found['since']} since"),
-            ("spared", counted(found["avoided"], "session")),
-            *(("taught by", turn) for turn in found["turns"]),
-        ]
-    )
+    taught = (("taught by", turn) for turn in found["turns"])
+    yield from fact_lines([*described(found, _FACTS), *taught])
     if found["state"] != "asked":
         yield f"Take it back: metaclaw lessons undo {found['name']}"
 

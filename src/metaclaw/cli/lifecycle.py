@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import click
 
 from metaclaw.cli.agents import provider_kinds
-from metaclaw.cli.client import ApiClient, connect
+from metaclaw.cli.client import ApiClient, connect, own_key
 from metaclaw.cli.home import prepared
 from metaclaw.cli.output import (
     CommandOutput,
@@ -50,6 +50,7 @@ _MODES = ("skills_only", "rl", "auto")
 @click.command()
 @click.option(
     "--mode",
+    type=click.Choice(_MODES),
     help=(
         "When it trains weights: skills_only never, rl as soon as there are enough turns, auto"
         " while you are away [policy.mode; without [policy]: skills_only]."
@@ -102,17 +103,15 @@ def start(
     """Start the proxy and show how to point an agent at it. Only on a terminal, and with --json, it
     prints the key and a link to the page.
     """
-    overrides = [
-        *sets,
-        *([f"proxy.host={host}"] if host is not None else []),
-        *([f"proxy.port={port}"] if port is not None else []),
-    ]
-    overrides = (
-        overrides_from_parent()
-        if detached
-        else [*overrides, *settings_of_model(home, model, mode, overrides)]
-    )
-    if not detached:
+    if detached:
+        overrides = overrides_from_parent()
+    else:
+        given = {"proxy.host": host, "proxy.port": port}
+        overrides = [
+            *sets,
+            *(f"{key}={value}" for key, value in given.items() if value is not None),
+        ]
+        overrides += settings_of_model(home, model, mode, overrides)
         overrides += settings_of_mode(home, mode, overrides)
     config = prepared(home, overrides)
     refuse_own_key(config)
@@ -144,14 +143,11 @@ def refuse_own_key(config: "Config") -> None:
     ours = None if own is None else own.resolve()
     for provider in config.providers:
         key = provider.api_key
-        if key is None or key.is_passthrough:
-            continue
         try:
-            is_ours = key.resolve() == ours
+            if key is None or key.is_passthrough or key.resolve() != ours:
+                continue
         except ConfigError:
             continue  # a missing key is reported where it is needed
-        if not is_ours:
-            continue
         variable = key.masked.removeprefix("env:") if key.masked.startswith("env:") else None
         remedy = (
             f'{variable} holds it in this shell, as after eval "$(metaclaw agents connect env)": '
@@ -253,10 +249,6 @@ def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list
 
     if mode is None:
         return []
-    if mode not in _MODES:
-        raise ConfigError(
-            f"--mode {mode} is not a mode; write --mode {', '.join(_MODES[:-1])} or {_MODES[-1]}"
-        )
     config = load(home, sets=overrides)
     if mode == "skills_only" and config.policy is None:
         return []
@@ -312,14 +304,27 @@ def launch(
         "start",
         "--detached",
     ]
+    message = {"overrides": list(overrides), "ends_with_parent": ends_with_parent}
     with _log_for(log) as file:
-        child = _spawn(
-            command,
-            home,
-            file,
-            {"overrides": list(overrides), "ends_with_parent": ends_with_parent},
+        child = _spawn(command, home, file, message)
+
+    def doing() -> str:
+        lines = _lines_since(log, began_at)
+        if child.poll() is not None:
+            tail = "\n".join(lines[-_LOG_LINES:])
+            raise MetaClawError(
+                f"the proxy ended at once with exit code {child.returncode}; the end of its log"
+                f" ({log}):\n{tail}"
+            )
+        state = re.search(r"state='(?:starting: )?([^']+)'", "".join(lines[-1:]))
+        return f": embedded model, {state[1]}" if state else ""
+
+    api = _await_ready(home, key.resolve(), lambda pid: pid == child.pid, timeout_s, doing)
+    if api is None:
+        raise MetaClawError(
+            f"the proxy (pid {child.pid}) cannot serve after {timeout_s:g} s, but still tries;"
+            f" its log is {log}"
         )
-    api = _await_ready(home, child, key.resolve(), log, began_at, timeout_s)
     status = api.call("GET", "/api/status")
     if status["degraded"]:
         reason = status["store"]["reason"]
@@ -394,35 +399,27 @@ def _spawn(
 
 def _await_ready(
     home: Path,
-    child: "subprocess.Popen[bytes]",
     key: str,
-    log: Path,
-    began_at: int,
+    is_ours: Callable[[int], bool],
     timeout_s: float,
-) -> ApiClient:
+    doing: Callable[[], str] = str,
+) -> ApiClient | None:
+    """The client of the proxy whose process id `is_ours`, once it can serve; None if it takes too
+    long. `doing` adds to the progress line, and may raise MetaClawError.
+    """
     began = time.monotonic()
-    while child.poll() is None:
-        running = find(home)
-        if running is not None and running.pid == child.pid and running.url is not None:
-            api = ApiClient(running.url, key)
-            if _is_ready(api):
-                show_progress("")
-                return api
-        if time.monotonic() > began + timeout_s:
-            raise MetaClawError(
-                f"the proxy (pid {child.pid}) cannot serve after {timeout_s:g} s, but still tries;"
-                f" its log is {log}"
-            )
-        show_progress(
-            _start_progress("\n".join(_lines_since(log, began_at)[-1:]), time.monotonic() - began)
-        )
-        time.sleep(_PAUSE_S)
-    show_progress("")
-    tail = "\n".join(_lines_since(log, began_at)[-_LOG_LINES:])
-    raise MetaClawError(
-        f"the proxy ended at once with exit code {child.returncode}; the end of its log"
-        f" ({log}):\n{tail}"
-    )
+    try:
+        while (waited := time.monotonic() - began) < timeout_s:
+            show_progress(f"starting, {duration(waited)}{doing()}")
+            running = find(home)
+            if running is not None and running.url is not None and is_ours(running.pid):
+                api = ApiClient(running.url, key)
+                if _is_ready(api):
+                    return api
+            time.sleep(_PAUSE_S)
+        return None
+    finally:
+        show_progress("")
 
 
 def _is_ready(api: ApiClient) -> bool:
@@ -436,13 +433,6 @@ def _is_ready(api: ApiClient) -> bool:
     except MetaClawError:
         return False
     return facts["degraded"] and (facts["engine"] is None or facts["engine"]["state"] == "ready")
-
-
-def _start_progress(line: str, waited_s: float) -> str:
-    """A progress line, from the newest line of the log."""
-    state = re.search(r"state='(?:starting: )?([^']+)'", line)
-    doing = f": embedded model, {state[1]}" if state else ""
-    return f"starting, {duration(waited_s)}{doing}"
 
 
 @click.command()
@@ -543,30 +533,17 @@ def restart_proxy(
     unit = active_unit(home, is_running=running is not None)
     if unit is not None:
         restart_unit(home, unit, stop_s)
-        return _await_other(home, None if running is None else running.pid, start_s), unit
+        former = None if running is None else running.pid
+        api = _await_ready(home, own_key(home), lambda pid: pid != former, start_s)
+        if api is None:
+            raise MetaClawError(
+                f"no proxy of {home} can serve after {start_s:g} s; see its log with: journalctl"
+                " --user"
+            )
+        return api, unit
     if running is not None:
         stop_proxy(home, stop_s)
     return launch(home, config, overrides, start_s)[0], None
-
-
-def _await_other(home: Path, former: int | None, timeout_s: float) -> ApiClient:
-    """The client of a proxy that another program starts, once it can serve."""
-    began = time.monotonic()
-    while (waited := time.monotonic() - began) < timeout_s:
-        running = find(home)
-        if (
-            running is not None
-            and running.pid != former
-            and running.url is not None
-            and _is_ready(api := connect(home)[1])
-        ):
-            show_progress("")
-            return api
-        show_progress(f"starting, {duration(waited)}")
-        time.sleep(_PAUSE_S)
-    raise MetaClawError(
-        f"no proxy of {home} can serve after {timeout_s:g} s; see its log with: journalctl --user"
-    )
 
 
 def _remember(home: Path, overrides: Sequence[str], *, is_detached: bool) -> None:

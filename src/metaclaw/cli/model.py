@@ -5,15 +5,21 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.output import (
+    Columns,
     CommandOutput,
     answers,
     confirm,
+    listing,
     show_progress,
-    table,
     yes_option,
 )
 
 _MB = 1_000_000
+_COLUMNS: Columns = {
+    "": lambda one: "*" * one["used"],
+    "model": "name",
+    "size": lambda one: f"{one['size_bytes'] // _MB} MB",
+}
 
 
 @click.group()
@@ -59,8 +65,6 @@ def list_(home: Path) -> CommandOutput:
     policy, folder = load(home).policy, home / "models"
     base = policy.base_model if policy is not None and policy.backend == "embedded" else None
     used = locate_model(folder, base).folder
-    models = stored_models(folder)
-    rows = [("*" * (one.path == used), one.name, f"{one.size_bytes // _MB} MB") for one in models]
     facts = [
         {
             "name": one.name,
@@ -68,12 +72,10 @@ def list_(home: Path) -> CommandOutput:
             "size_bytes": one.size_bytes,
             "used": one.path == used,
         }
-        for one in models
+        for one in stored_models(folder)
     ]
-    lines = (
-        table(("", "model", "size"), rows) if rows else ["There is no model in the home folder."]
-    )
-    return CommandOutput({"models": facts}, lines)
+    nothing = "There is no model in the home folder."
+    return CommandOutput({"models": facts}, listing(facts, _COLUMNS) if facts else nothing)
 
 
 @model.command()

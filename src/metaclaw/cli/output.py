@@ -16,10 +16,11 @@ from datetime import datetime
 from functools import wraps
 from itertools import zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import click
 
+from metaclaw.cli.client import Facts
 from metaclaw.clock import utc_now
 from metaclaw.errors import MetaClawError
 
@@ -71,6 +72,13 @@ def json_option(command: Command) -> Command:
 def wants_json() -> bool:
     """Whether the running command was called with `--json`."""
     return bool(click.get_current_context().params["as_json"])
+
+
+class ListingGroup(click.Group):
+    """A group of commands; without the name of one, it lists."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args if args and args != ["--json"] else ["list", *args])
 
 
 def yes_option(command: Command) -> Command:
@@ -156,6 +164,37 @@ def table(
         yield f"(no room for {', '.join(hidden)})"
 
 
+Cell: TypeAlias = Callable[[Facts], object]
+Columns: TypeAlias = Mapping[str, str | Cell]
+"""For each header or label, a field of an object, or what makes a text of the object."""
+
+
+def listing(
+    found: Iterable[Facts], columns: Columns, optional: Sequence[str] = ()
+) -> Iterator[str]:
+    """A table of objects, with a column for each header."""
+    return table(
+        tuple(columns), ([value for _, value in described(one, columns)] for one in found), optional
+    )
+
+
+def described(one: Facts, cells: Columns) -> list[tuple[str, object]]:
+    """The parts of one object by their labels, for `fact_lines`."""
+    return [
+        (name, one[cell] if isinstance(cell, str) else cell(one)) for name, cell in cells.items()
+    ]
+
+
+def brief(field: str, most: int) -> Cell:
+    """A cell with at most this much of a field's text."""
+    return lambda one: short(one[field], most)
+
+
+def dated(field: str) -> Cell:
+    """A cell with a field's time."""
+    return lambda one: moment(one[field])
+
+
 def terminal_width() -> int | None:
     """The width of the terminal; None if standard output is a file or a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -173,13 +212,7 @@ def cut(text: str, width: int) -> str:
     """A text that takes at most `width` columns, with an ellipsis where something is left out."""
     if cell_width(text) <= width:
         return text
-    kept, used = [], 1
-    for char in text:
-        used += cell_width(char)
-        if used > width:
-            break
-        kept.append(char)
-    return "".join(kept).rstrip() + "…"
+    return _head(text, width - 1).rstrip() + "…"
 
 
 def short(text: object, most: int) -> str:

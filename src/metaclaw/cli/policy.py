@@ -10,20 +10,22 @@ import click
 
 from metaclaw.cli.client import ApiClient, Facts, NotFoundError, connect, read, request
 from metaclaw.cli.output import (
+    Columns,
     CommandOutput,
     answers,
     bar,
     counted,
+    dated,
     duration,
     echo_lines,
     fact_lines,
     json_option,
     limit_option,
+    listing,
     moment,
     print_json,
     short,
     show_progress,
-    table,
     timeout_option,
 )
 from metaclaw.domain.status import RUN_STATES
@@ -41,6 +43,15 @@ _OPEN_SESSIONS = (
     " --all, or after a while of silence."
 )
 _NOTHING = "Nothing was trained yet; the untrained model serves."
+_COLUMNS: Columns = {
+    "VERSION": "version",
+    "STATE": "state",
+    "FROM": "parent",
+    "STEPS": "steps",
+    "GENERATION": "generation",
+    "MADE": dated("made_at"),
+    "WHY": lambda one: short(one["note"] or _reasons_of(one), _MOST_WHY),
+}
 
 
 @click.group()
@@ -55,22 +66,8 @@ def list_(home: Path, limit: int) -> CommandOutput:
     """List the versions, newest first: the state of each, its parent, and why."""
     facts = read(home, "/api/policy", limit=limit)
     found = {name: facts[name] for name in ("policy_version", "versions")}
-    if not facts["versions"]:
-        return CommandOutput(found, _NOTHING)
-    rows = [
-        (
-            one["version"],
-            one["state"],
-            one["parent"],
-            one["steps"],
-            one["generation"],
-            moment(one["made_at"]),
-            short(one["note"] or _reasons_of(one), _MOST_WHY),
-        )
-        for one in facts["versions"]
-    ]
-    headers = ("VERSION", "STATE", "FROM", "STEPS", "GENERATION", "MADE", "WHY")
-    return CommandOutput(found, table(headers, rows))
+    listed = facts["versions"]
+    return CommandOutput(found, listing(listed, _COLUMNS) if listed else _NOTHING)
 
 
 @policy.command()
@@ -405,8 +402,7 @@ def _window_lines(facts: Facts) -> Iterator[str]:
         yield f"A window is open{by_hand}{since}: {facts['reason']}."
     if signals := facts["signals"]:
         yield ""
-        rows = [(one["name"], one["says"], one["why"]) for one in signals]
-        yield from table(("SIGNAL", "SAYS", "WHY"), rows)
+        yield from listing(signals, {"SIGNAL": "name", "SAYS": "says", "WHY": "why"})
     if objections := facts.get("objections"):
         yield ""
         yield f"Nothing trains on this machine now: {', '.join(objections)}."

@@ -39,12 +39,7 @@ def import_(
     """Import the rules of a CLAUDE.md, AGENTS.md or .cursorrules, of a folder with one of them, or
     of a JSON export.
 
-    Each list item and short paragraph becomes a rule; the heading above it says when it applies. A
-    folder of skills is imported as skills."""
-    if path.is_dir() and next(path.glob("**/SKILL.md"), None) is not None:
-        from metaclaw.cli.skills import import_pack
-
-        return import_pack(home, path, replace=yes)
+    Each list item and short paragraph becomes a rule; the heading above it says when it applies."""
     found: list[Facts] = []
     left_out: list[Facts] = []
     for file in _files(path):
@@ -132,7 +127,9 @@ def _files(path: Path) -> list[Path]:
         return [path]
     found = [path / name for name in _KNOWN_FILES if (path / name).is_file()]
     if not found:
-        raise SkillError(f"{path} has no {', '.join(_KNOWN_FILES)} and no SKILL.md: name the file")
+        raise SkillError(
+            f"{path} has no {', '.join(_KNOWN_FILES)}: name the file. Skills are taken by metaclaw skills import"
+        )
     return found
 
 

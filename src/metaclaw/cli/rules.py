@@ -12,23 +12,24 @@ from metaclaw.cli.enforcement import (
     check_options,
     check_program,
     enforcement_lines,
-    example_fields,
-    examples,
     is_held,
     question_lines,
     record_facts,
 )
 from metaclaw.cli.output import (
+    Columns,
     CommandOutput,
+    ListingGroup,
     answers,
+    brief,
     confirm,
     counted,
+    dated,
+    described,
     edited_text,
     fact_lines,
-    json_option,
-    moment,
+    listing,
     short,
-    table,
     tell_skipped,
     yes_option,
 )
@@ -40,21 +41,68 @@ _MOST_TEXT = 100
 _ALL = "all"
 
 
-@click.group(invoke_without_command=True)
-@json_option
-@click.pass_context
-def rules(context: click.Context, as_json: bool) -> None:
+def _marked_text(view: Facts) -> str:
+    text = short(view["text"], _MOST_TEXT)
+    if view["kind"] == "fact":
+        return f"(fact) {text}"
+    return f"(held) {text}" if is_held(view) else text
+
+
+def _audience(view: Facts) -> str:
+    return audience(view["scope"])
+
+
+def _channel(view: Facts) -> str:
+    return view["channel"] or _ALL
+
+
+def _project(view: Facts) -> str:
+    where = "all; you named an unknown project" if view["project"] == "unknown" else _ALL
+    return view["workspace"] or where
+
+
+_COLUMNS: Columns = {
+    "NAME": "name",
+    "TEXT": _marked_text,
+    "WHEN": brief("when", 40),
+    "FOR": _audience,
+    "PROJECT": lambda view: view["workspace"] or _ALL,
+    "CHANNEL": _channel,
+    "UNTIL": "expires",
+    "COMPLIANCE": "in_words",
+}
+_OPTIONAL = ("UNTIL", "CHANNEL", "FOR", "WHEN", "PROJECT", "COMPLIANCE")
+_RETIRED: Columns = {
+    "NAME": "name",
+    "KIND": "kind",
+    "TEXT": brief("text", _MOST_TEXT),
+    "WHY IT WENT": lambda view: reason_words(view["reason"]),
+}
+_EXAMPLES: Columns = {"NAME": "name", "RULE": "text"}
+_FACTS: Columns = {
+    "kind": "kind",
+    "when": "when",
+    "for": _audience,
+    "project": _project,
+    "channel": _channel,
+    "until": lambda view: view["expires"] or "for good",
+    "said in": lambda view: view["source"] or "not in a conversation",
+    "since": dated("created"),
+    "changed": dated("changed"),
+}
+
+
+@click.group(cls=ListingGroup)
+def rules() -> None:
     """List, add, change and remove your rules: instructions in your own words that stay in force.
     Without a command: list.
     """
-    if context.invoked_subcommand is None:
-        context.invoke(list_, as_json=as_json)
 
 
 @rules.command(name="list")
 @click.option("--retired", "is_retired", is_flag=True, help="List retired rules instead.")
 @answers
-def list_(home: Path, is_retired: bool = False) -> CommandOutput:
+def list_(home: Path, is_retired: bool) -> CommandOutput:
     """List your rules and facts."""
     if is_retired:
         gone = read(home, "/api/rules", state="retired")["rules"]
@@ -66,35 +114,13 @@ def list_(home: Path, is_retired: bool = False) -> CommandOutput:
 
 def _listed(home: Path, found: list[Facts]) -> Iterator[str]:
     if found:
-        rows = [
-            (
-                view["name"],
-                _marked_text(view),
-                short(view["when"], 40),
-                audience(view["scope"]),
-                view["workspace"] or _ALL,
-                view["channel"] or _ALL,
-                view["expires"],
-                view["in_words"],
-            )
-            for view in found
-        ]
-        headers = ("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "CHANNEL", "UNTIL", "COMPLIANCE")
-        optional = ("UNTIL", "CHANNEL", "FOR", "WHEN", "PROJECT", "COMPLIANCE")
-        yield from table(headers, rows, optional)
+        yield from listing(found, _COLUMNS, _OPTIONAL)
         yield from question_lines(found)
     else:
         yield 'No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."'
     if count := _messages_being_read(home):
         verb = "is" if count == 1 else "are"
         yield f"{counted(count, 'message')} of yours {verb} being read; look again in a moment."
-
-
-def _marked_text(view: Facts) -> str:
-    text = short(view["text"], _MOST_TEXT)
-    if view["kind"] == "fact":
-        return f"(fact) {text}"
-    return f"(held) {text}" if is_held(view) else text
 
 
 def _messages_being_read(home: Path) -> int:
@@ -111,11 +137,7 @@ def _retired(gone: list[Facts]) -> Iterator[str]:
     if not gone:
         yield "No rule has been removed."
         return
-    rows = [
-        (one["name"], one["kind"], short(one["text"], _MOST_TEXT), reason_words(one["reason"]))
-        for one in gone
-    ]
-    yield from table(("NAME", "KIND", "TEXT", "WHY IT WENT"), rows, optional=("KIND",))
+    yield from listing(gone, _RETIRED, optional=("KIND",))
 
 
 @rules.command()
@@ -128,23 +150,10 @@ def show(home: Path, name: str) -> CommandOutput:
 
 
 def _shown(home: Path, view: Facts) -> Iterator[str]:
-    where = "all; you named an unknown project" if view["project"] == "unknown" else "all"
     yield view["name"]
+    examples = (("example", example) for example in view["examples"])
     yield from fact_lines(
-        [
-            ("kind", view["kind"]),
-            ("when", view["when"]),
-            ("for", audience(view["scope"])),
-            ("project", view["workspace"] or where),
-            ("channel", view["channel"] or _ALL),
-            ("until", view["expires"] or "for good"),
-            ("said in", view["source"] or "not in a conversation"),
-            ("since", moment(view["created"])),
-            ("changed", moment(view["changed"])),
-            *check_facts(home, view),
-            *(("example", example) for example in view["examples"]),
-            *record_facts(view),
-        ]
+        [*described(view, _FACTS), *check_facts(home, view), *examples, *record_facts(view)]
     )
     yield from ("", *view["text"].splitlines())
     if program := check_program(view):
@@ -154,11 +163,7 @@ def _shown(home: Path, view: Facts) -> Iterator[str]:
 @rules.command()
 @click.argument("text", required=False)
 @click.option(
-    "--example",
-    metavar="NAME",
-    is_flag=False,
-    flag_value="",
-    help="A rule of the library; without a name, list them.",
+    "--example", metavar="NAME", help="A rule of the library, which metaclaw rules examples lists."
 )
 @click.option("--when", help="The situation it applies to [always].")
 @click.option("--project", help="A folder: it applies there only [everywhere].")
@@ -199,8 +204,6 @@ def add(
     """Add a rule, in your own words or from the library of examples. It applies from the next
     request of every agent.
     """
-    if example == "":
-        return examples(home)
     if (text is None) is (example is None):
         raise click.UsageError(
             "write the rule in your own words, or name one of the library with --example"
@@ -208,7 +211,7 @@ def add(
     fields: Facts = (
         {"text": text, "kind": "fact" if fact else "rule"}
         if example is None
-        else example_fields(home, example)
+        else _example_fields(home, example)
     )
     fields |= _changes(home, when, project, channel, expires, user) | check_changes(checking)
     facts = request(home, "POST", "/api/rules", fields)
@@ -335,11 +338,23 @@ def _where(facts: Facts) -> str:
     return f"{facts['when']}, for {audience(facts['scope'])}, {place}{until}"
 
 
-@rules.command(name="examples")
+@rules.command()
 @answers
-def examples_(home: Path) -> CommandOutput:
+def examples(home: Path) -> CommandOutput:
     """List the library of example rules; install one with: metaclaw rules add --example NAME."""
-    return examples(home)
+    facts = read(home, "/api/rule-examples")
+    advice = "Install one with: metaclaw rules add --example NAME"
+    return CommandOutput(facts, [*listing(facts["examples"], _EXAMPLES), "", advice])
+
+
+def _example_fields(home: Path, name: str) -> Facts:
+    """The fields of an example rule. Raises UsageError if there is none of this name."""
+    for example in read(home, "/api/rule-examples")["examples"]:
+        if example["name"] == name:
+            return {**example, "kind": "rule"}
+    raise click.UsageError(
+        f"there is no example {name}; metaclaw rules examples lists those there are"
+    )
 
 
 for command in (import_, export):

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -199,20 +198,11 @@ def _warn_of_missing(home: Path, variables: list[str], remedy: str) -> None:
 
 
 def _variables(home: Path) -> list[str]:
-    """Names in `env:NAME` references of config.toml."""
-    import tomllib
+    """Names in `env:NAME` references of the configuration."""
+    from metaclaw.config import Secret, flatten, load
 
-    with (home / "config.toml").open("rb") as file:
-        found = set(_references(tomllib.load(file)))
-    return sorted(found)
-
-
-def _references(value: object) -> Iterator[str]:
-    if isinstance(value, str) and value.startswith("env:"):
-        yield value.removeprefix("env:")
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _references(item)
+    secrets = {value.masked for _, value in flatten(load(home)) if isinstance(value, Secret)}
+    return sorted(name.removeprefix("env:") for name in secrets if name.startswith("env:"))
 
 
 def _require_systemctl() -> str:

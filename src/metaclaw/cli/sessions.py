@@ -18,6 +18,7 @@ from metaclaw.cli.client import (
 )
 from metaclaw.cli.output import (
     Bold,
+    Columns,
     CommandOutput,
     ago,
     answers,
@@ -25,9 +26,9 @@ from metaclaw.cli.output import (
     counted,
     cut,
     limit_option,
+    listing,
     moment,
     short,
-    table,
     terminal_width,
     wants_json,
     wrapped,
@@ -38,6 +39,14 @@ from metaclaw.domain.status import agent_word, session_words
 
 _FORGET_S = 600.0
 _MOST_ENDED = 1000
+_COLUMNS: Columns = {
+    "SESSION": "prefix",
+    "LAST": lambda one: ago(one["last_at"]),
+    "AGENT": lambda one: agent_word(one["agent"]),
+    "TURNS": "main_turn_count",
+    "HOW IT WENT": lambda one: session_words(one["verdicts"], one["failed"]),
+    "FIRST ASKED": lambda one: one["title"] if one["main_turn_count"] else "(side turns only)",
+}
 _last_option = click.option("--last", is_flag=True, help="The session of the last main turn.")
 
 
@@ -100,19 +109,7 @@ def search(home: Path, words: tuple[str, ...], limit: int, among: int) -> Comman
 
 
 def _table(found: list[Facts]) -> Iterator[str]:
-    rows = [
-        (
-            one["prefix"],
-            ago(one["last_at"]),
-            agent_word(one["agent"]),
-            one["main_turn_count"],
-            session_words(one["verdicts"], one["failed"]),
-            one["title"] if one["main_turn_count"] else "(side turns only)",
-        )
-        for one in found
-    ]
-    headers = ("SESSION", "LAST", "AGENT", "TURNS", "HOW IT WENT", "FIRST ASKED")
-    return table(headers, rows, optional=("AGENT", "LAST"))
+    return listing(found, _COLUMNS, optional=("AGENT", "LAST"))
 
 
 @sessions.command()
@@ -238,37 +235,35 @@ def forget(home: Path, session: str | None, last: bool, yes: bool) -> CommandOut
     return CommandOutput(facts, _forgotten_lines(facts))
 
 
+_FORGOTTEN = {
+    "skills": "Deleted the skills it had taught: {}.",
+    "edited": (
+        "Kept, because you have edited them since: {}. Delete them if they contain what is to be"
+        " forgotten."
+    ),
+    "sessions": (
+        "Prompts of other sessions contained such skills: {}. They were removed from the records,"
+        " but answers may repeat them. If so, forget those sessions as well."
+    ),
+    "versions": (
+        "Deleted the weights that were trained on it: version {}. See metaclaw policy list."
+    ),
+    "backups": (
+        "These backups still contain it: {}. Delete them, or make new ones with metaclaw store"
+        " backup."
+    ),
+}
+
+
 def _forgotten_lines(facts: Facts) -> Iterator[str]:
-    lists = ("skills", "edited", "sessions", "versions", "backups")
-    named = {key: ", ".join(map(str, facts[key])) for key in lists}
     session, seconds = facts["session"], facts["seconds"]
     if facts["turns"]:
         yield f"Forgot {session}: {counted(facts['turns'], 'turn')}, in {seconds} s."
     else:
         yield f"{session} was already forgotten. Deleted what was left of it, in {seconds} s."
-    if named["skills"]:
-        yield f"Deleted the skills it had taught: {named['skills']}."
-    if named["edited"]:
-        yield (
-            f"Kept, because you have edited them since: {named['edited']}. Delete them if they"
-            " contain what is to be forgotten."
-        )
-    if named["sessions"]:
-        yield (
-            f"Prompts of other sessions contained such skills: {named['sessions']}. They were"
-            " removed from the records, but answers may repeat them. If so, forget those sessions"
-            " as well."
-        )
-    if named["versions"]:
-        yield (
-            f"Deleted the weights that were trained on it: version {named['versions']}. See"
-            " metaclaw policy list."
-        )
-    if named["backups"]:
-        yield (
-            f"These backups still contain it: {named['backups']}. Delete them, or make new ones"
-            " with metaclaw store backup."
-        )
+    for field, words in _FORGOTTEN.items():
+        if found := facts[field]:
+            yield words.format(", ".join(map(str, found)))
     if not facts["purged"]:
         yield (
             "The database is in use and was not compacted, so its file may still contain fragments"

@@ -1,4 +1,4 @@
-"""`metaclaw setup`: configure a provider and connect agents, with at most five questions.
+"""`metaclaw setup`: configure a provider and connect agents, with at most four questions.
 
 The providers are probed for the wires that they serve.
 """
@@ -97,9 +97,6 @@ _STOP_S = 60.0
     help="Agents to connect, with commas between them; all, or none [all that are installed].",
 )
 @click.option(
-    "--daily-tokens", type=click.IntRange(min=0), help="Most tokens a day for learning [as it is]."
-)
-@click.option(
     "--port",
     type=click.IntRange(0, 65535),
     help="Port of the proxy; written to config.toml [as it is].",
@@ -121,7 +118,6 @@ def setup(
     base_url: str | None,
     model: str | None,
     named: str | None,
-    daily_tokens: int | None,
     port: int | None,
     trains: bool | None,
     timeout_s: float,
@@ -130,7 +126,7 @@ def setup(
     """Choose a provider, connect your agents, start the proxy, and send one real request through
     each.
 
-    Asks at most five questions. Keys are stored as references to the environment (env:NAME).
+    Asks at most four questions. Keys are stored as references to the environment (env:NAME).
     Running it again keeps what it does not ask about."""
     from metaclaw.agents import Connections
     from metaclaw.config import load, set_values
@@ -146,8 +142,6 @@ def setup(
             provider, base_url = (default_provider(config), None) if yes else ask_provider(config)
         settings = provider_settings(config, provider, base_url, model)
         chosen = _chosen_agents(named, yes=yes)
-        if daily_tokens is None and not yes:
-            daily_tokens = _ask_budget()
         can_train = provider == EMBEDDED or (provider == KEEP and config.untrainable is None)
         if trains is None and can_train and not yes:
             trains = click.confirm(
@@ -169,7 +163,6 @@ def setup(
         raise MetaClawError(
             "nothing was changed; setup asks questions: answer them, or use --yes"
         ) from None
-    settings += [] if daily_tokens is None else [f"learning.daily_tokens={daily_tokens}"]
     settings += [] if port is None or port == config.proxy.port else [f"proxy.port={port}"]
     if trains is not None and (trains or config.policy is not None):
         settings.append(f"policy.mode={'auto' if trains else 'skills_only'}")
@@ -207,20 +200,6 @@ def _chosen_agents(named: str | None, *, yes: bool) -> "list[Agent]":
     if named.strip() in ("", "none"):
         return []
     return [find_agent(name) for name in named.split(",") if name.strip()]
-
-
-def _ask_budget() -> int | None:
-    def number(typed: str) -> int | None:
-        text = typed.replace(",", "").replace("_", "").strip()
-        if text != KEEP and not text.isdecimal():
-            raise click.BadParameter(
-                f"{typed} is not a number of tokens; write, for example, 300000, or keep"
-            )
-        return None if text == KEEP else int(text)
-
-    question = "Most tokens a day for learning (a number, or keep)"
-    said: int | None = click.prompt(question, default=KEEP, value_proc=number)
-    return said
 
 
 def _serve(home: Path, *, is_changed: bool) -> None:
@@ -295,7 +274,7 @@ def _connected_and_asked(
         return True
     trial, turns = try_agent(home, agent, timeout_s)
     echo_lines(trial_lines(agent, trial, turns))
-    return trial.code == 0 and bool(trial.answer) and turns > 0
+    return trial.has_answer and turns > 0
 
 
 def _asked_directly(api: ApiClient, model: str | None, troubles: Sequence[str]) -> bool:

@@ -9,17 +9,19 @@ import click
 
 from metaclaw.cli.client import Facts, read, request, segment
 from metaclaw.cli.output import (
+    Columns,
     CommandOutput,
     answers,
+    brief,
     confirm,
     counted,
+    dated,
+    described,
     echo,
     edited_text,
     fact_lines,
     limit_option,
-    moment,
-    short,
-    table,
+    listing,
     tell_skipped,
     yes_option,
 )
@@ -29,6 +31,53 @@ from metaclaw.errors import SkillError
 
 _WHERE = "metaclaw skills list shows all"
 _NAMES_SHOWN = 5
+
+
+def _state(skill: Facts) -> str:
+    return f"{skill['state']}, pinned" if skill["pinned"] else str(skill["state"])
+
+
+def _audience(skill: Facts) -> str:
+    return audience(skill["scope"])
+
+
+def _reason(one: Facts) -> str:
+    return reason_words(one["reason"])
+
+
+_COLUMNS: Columns = {
+    "NAME": "name",
+    "STATE": _state,
+    "AUTHOR": "author",
+    "FOR": _audience,
+    "CATEGORY": "category",
+    "USE WHEN": brief("description", 80),
+}
+_RETIRED: Columns = {
+    "NAME": "name",
+    "KIND": "kind",
+    "RETIRED": dated("retired_at"),
+    "WHY": "reason",
+    "TEXT": brief("text", 80),
+}
+_GENERATIONS: Columns = {
+    "GENERATION": "number",
+    "WHEN": dated("published_at"),
+    "ADDED": "added",
+    "REMOVED": "removed",
+    "WHY": _reason,
+}
+_FACTS: Columns = {
+    "use when": "description",
+    "category": "category",
+    "for": _audience,
+    "state": _state,
+    "author": "author",
+    "file": "path",
+    "check": lambda one: (
+        f"is not run: {one['check_trouble']}" if one["check_trouble"] else one["check_note"]
+    ),
+}
 _replace_option = click.option(
     "--replace", "--yes", "replace", is_flag=True, help="Replace skills of the same name."
 )
@@ -59,19 +108,7 @@ def _listed(facts: Facts) -> Iterator[str]:
     if not procedures:
         yield f"No skills in {facts['folder']}; add one with: metaclaw skills add PATH"
     else:
-        rows = [
-            (
-                one["name"],
-                _state(one),
-                one["author"],
-                audience(one["scope"]),
-                one["category"],
-                short(one["description"], 80),
-            )
-            for one in procedures
-        ]
-        headers = ("NAME", "STATE", "AUTHOR", "FOR", "CATEGORY", "USE WHEN")
-        yield from table(headers, rows, optional=("CATEGORY", "AUTHOR", "FOR", "STATE"))
+        yield from listing(procedures, _COLUMNS, optional=("CATEGORY", "AUTHOR", "FOR", "STATE"))
     if others:
         yield f"And {counted(others, 'rule or fact', 'rules and facts')}: metaclaw rules"
     tell_skipped(facts["skipped"])
@@ -81,17 +118,7 @@ def _retired(found: list[Facts]) -> Iterator[str]:
     if not found:
         yield "Nothing has been retired."
         return
-    rows = [
-        (
-            one["name"],
-            one["kind"],
-            moment(one["retired_at"]),
-            one["reason"],
-            short(one["text"], 80),
-        )
-        for one in found
-    ]
-    yield from table(("NAME", "KIND", "RETIRED", "WHY", "TEXT"), rows)
+    yield from listing(found, _RETIRED)
     yield "Restore one with: metaclaw skills restore NAME"
 
 
@@ -105,18 +132,8 @@ def show(home: Path, name: str) -> CommandOutput:
 
 
 def _shown(skill: Facts) -> Iterator[str]:
-    trouble = skill["check_trouble"]
-    pairs = (
-        ("use when", skill["description"]),
-        ("category", skill["category"]),
-        ("for", audience(skill["scope"])),
-        ("state", _state(skill)),
-        ("author", skill["author"]),
-        ("file", skill["path"]),
-        ("check", f"is not run: {trouble}" if trouble else skill["check_note"]),
-    )
     yield skill["name"]
-    yield from fact_lines(pair for pair in pairs if pair[1] is not None)
+    yield from fact_lines(pair for pair in described(skill, _FACTS) if pair[1] is not None)
     yield from ("", *skill["body"].splitlines())
     if skill["check"]:
         yield from ("", "Its check:", *skill["check"].splitlines())
@@ -244,11 +261,6 @@ def import_(home: Path, path: Path, replace: bool) -> CommandOutput:
     """Import the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are
     yours.
     """
-    return import_pack(home, path, replace=replace)
-
-
-def import_pack(home: Path, path: Path, *, replace: bool) -> CommandOutput:
-    """Put the skills of a .zip, a folder of skills or one SKILL.md in force."""
     files, unread = read_pack(path)
     facts = _put(home, files, replace=replace)
     names, taken = [one["name"] for one in facts["skills"]], facts["taken"]
@@ -271,18 +283,7 @@ def history(home: Path, limit: int) -> CommandOutput:
     found = read(home, "/api/generations", limit=limit)["generations"]
     if [one["number"] for one in found] in ([], [0]):
         return CommandOutput({"generations": []}, "No generation of skills is recorded yet.")
-    rows = [
-        (
-            one["number"],
-            moment(one["published_at"]),
-            one["added"],
-            one["removed"],
-            reason_words(one["reason"]),
-        )
-        for one in found
-    ]
-    headers = ("GENERATION", "WHEN", "ADDED", "REMOVED", "WHY")
-    return CommandOutput({"generations": found}, table(headers, rows))
+    return CommandOutput({"generations": found}, listing(found, _GENERATIONS))
 
 
 @skills.command()
@@ -335,7 +336,7 @@ def undo(home: Path) -> CommandOutput:
     return CommandOutput(
         facts,
         [
-            f"Undone: {reason_words(facts['undone']['reason'])}.",
+            f"Undone: {_reason(facts['undone'])}.",
             *(
                 f"  {mark} {one['name']} ({one['kind']}, {word}): {one['text']}"
                 for field, mark, word in changes
@@ -350,7 +351,3 @@ def _path(name: str) -> str:
     if not name or Path(name).name != name:
         raise SkillError(f"there is no skill named {name}; {_WHERE}")
     return f"/api/skills/{segment(name)}"
-
-
-def _state(skill: Facts) -> str:
-    return f"{skill['state']}, pinned" if skill["pinned"] else str(skill["state"])

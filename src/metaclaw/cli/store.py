@@ -12,8 +12,8 @@ from metaclaw.cli.output import (
     confirm,
     counted,
     fact_lines,
+    listing,
     shown_while,
-    table,
     yes_option,
 )
 from metaclaw.clock import local_now
@@ -27,6 +27,9 @@ _INSTEAD = {
     "restore": "pg_restore --clean --dbname",
     "repair": "pg_amcheck, and pg_restore with a backup,",
 }
+
+
+_TABLES = {"TABLE": "name", "SAVED": "saved", "UNREADABLE": "unreadable", "DROPPED": "dropped"}
 
 
 @click.group()
@@ -165,13 +168,14 @@ def repair(home: Path, yes: bool) -> CommandOutput:
     confirm(question, yes=yes or found.is_newer)
     with acquire(home), shown_while("copying the readable part"):
         former, tables = salvage(database)
-    rows = [(t.table, t.saved, t.unreadable, t.dropped) for t in tables]
-    names = ("name", "saved", "unreadable", "dropped")
-    told = [dict(zip(names, row, strict=True)) for row in rows]
+    told = [
+        {"name": t.table, "saved": t.saved, "unreadable": t.unreadable, "dropped": t.dropped}
+        for t in tables
+    ]
     return CommandOutput(
         {"repaired": True, "former": former, "tables": told},
         [
-            *table(("TABLE", "SAVED", "UNREADABLE", "DROPPED"), rows),
+            *listing(told, _TABLES),
             "Dropped rows are useless without unreadable ones, such as a turn without its body.",
             _former(f"The damaged database is {former}"),
         ],

@@ -127,16 +127,15 @@ _OUTCOMES = ("pass", "fail")
 @click.command()
 @click.argument("said", nargs=-1, metavar="[TURN] pass|fail [COMMENT]...", required=True)
 @click.option("--last", is_flag=True, help="The last main turn; then no TURN is named.")
-@click.option("--comment", default="", help="The same as COMMENT.")
 @answers
-def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str) -> CommandOutput:
+def feedback(home: Path, said: tuple[str, ...], last: bool) -> CommandOutput:
     """Say whether a turn was good. Your verdict overrides the judge's; with fail, skills are
     written from your COMMENT.
 
     TURN is an id or the beginning of one. For example: metaclaw feedback --last fail "the date must
     be ISO" """
     named, outcome, words = _parse_words(said, last=last)
-    comment = " ".join(words) or comment
+    comment = " ".join(words)
     turn = last_turn(home)["id"] if named is None else named
     fields = {"turn": turn, "outcome": outcome, "comment": comment}
     facts = request(home, "POST", "/api/feedback", fields, advice=WHERE_TURNS)

@@ -249,15 +249,12 @@ def _section(name: str, field: FieldInfo, key: str) -> str:
         f"\n# {' '.join(str(section.__doc__).split())}",
         f"# {header}" if is_list or field.get_default() is None else header,
     ]
-    inner = ""
     for word, value in section.model_fields.items():
         if (name, word) == ("proxy", "api_key"):
             lines.append(f"{word} = {toml_value(key)}")
-        elif section_type(value.annotation) is not None and value.get_default() is None:
-            inner += _section(f"{name}.{word}", value, key)
         else:
             lines.append(f"# {word} = {_shown(value)}  # {value.description}")
-    return "\n".join(lines) + "\n" + inner
+    return "\n".join(lines) + "\n"
 
 
 def _shown(field: FieldInfo) -> str:

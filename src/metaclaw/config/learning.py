@@ -47,12 +47,11 @@ class SkillsConfig(Section):
             " only those that match."
         ),
     )
-    retrieval: Literal["auto", "words", "hybrid", "lexical"] = Field(
+    retrieval: Literal["auto", "words", "hybrid"] = Field(
         default="auto",
         description=(
             "How skills are found. `words`: by words; `hybrid`: by words and by meaning; `auto`: as"
-            " `hybrid` if the local model is installed, else as `words`. `lexical` is the old name"
-            " of `words`."
+            " `hybrid` if the local model is installed, else as `words`."
         ),
     )
     embeddings_provider: str | None = Field(

@@ -98,12 +98,8 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_named_providers(self) -> "Config":
-        for key, wanted in (
-            ("judge.provider", self.judge.provider),
-            ("listen.provider", self.listen.provider),
-            ("evolver.provider", self.evolver.provider),
-        ):
-            self._named_provider(key, wanted)
+        for name in ("judge", "listen", "evolver"):
+            self._named_provider(f"{name}.provider", getattr(self, name).provider)
         return self
 
     @model_validator(mode="after")

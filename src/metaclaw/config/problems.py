@@ -15,8 +15,6 @@ from metaclaw.config.section import Secret, without_password
 from metaclaw.config.sources import LISTS, KeyPath, ValueSources, key_of, named_key_of
 from metaclaw.errors import ConfigError
 
-# Planned keys: reported as not available yet instead of unknown.
-LATER = frozenset({"telemetry.otlp", "telemetry.otlp_endpoint"})
 _FOLLOWS = (
     "default_factory_not_called"  # pydantic's error for a default that depends on an invalid key
 )
@@ -117,8 +115,6 @@ def _names(tree: Mapping[str, object], path: KeyPath) -> list[object]:
 
 
 def _unknown(path: KeyPath, owner: type[BaseModel] | None) -> tuple[str, str]:
-    if key_of(path) in LATER or str(path[0]) in LATER:
-        return "is not available in this version", "delete it"
     known = list(owner.model_fields) if owner is not None else []
     close = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.6)
     what = "is not a known key" if len(path) > 1 else "is not a known section"

@@ -28,19 +28,6 @@ TrainingMode: TypeAlias = Literal["auto", "rl", "skills_only"]
 _NAME = re.compile(r"\S(.*\S)?")
 
 
-class DistillConfig(Section):
-    """Learning from better answers in addition to rewards."""
-
-    hindsight: bool = Field(
-        default=True,
-        description=(
-            "If no answer to a prompt earns a reward, answer again with the rule or an earlier"
-            " correction in the prompt, and train on that answer if it earns more. Also on without"
-            " this section."
-        ),
-    )
-
-
 class PolicyConfig(Section):
     """Training of weights. Without this section there is none; an empty section trains the embedded
     model while you are away.
@@ -241,7 +228,13 @@ class PolicyConfig(Section):
         ),
         examples=[["/opt/vllm/bin/vllm", "serve", "{model}", "--port", "{port}"]],
     )
-    distill: DistillConfig | None = Field(default=None, description="Learning from better answers.")
+    hindsight: bool = Field(
+        default=True,
+        description=(
+            "If no answer to a prompt earns a reward, answer again with the rule or an earlier"
+            " correction in the prompt, and train on that answer if it earns more."
+        ),
+    )
 
     @field_validator("backend")
     @classmethod

@@ -45,6 +45,14 @@ class Proposal:
             raise ValueError(f"proposal {self.skill.name} names no turn that taught it")
 
 
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a proposal is rejected, or, if it `waits`, why a person must decide."""
+
+    reason: str
+    waits: bool = False
+
+
 class Standing(StrEnum):
     """The standing of a candidate: at the gate (draft), waiting for a person, accepted or rejected."""
 

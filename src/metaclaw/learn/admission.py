@@ -17,7 +17,7 @@ from typing import Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.candidate import Candidate, Change, Proposal, Standing
+from metaclaw.domain.candidate import Candidate, Change, Objection, Proposal, Standing
 from metaclaw.domain.chat import Json, Message
 from metaclaw.domain.episode import Signature
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
@@ -41,7 +41,6 @@ from metaclaw.skills import (
     Gate,
     GateResult,
     IndexLibrary,
-    Objection,
     Teams,
     applying,
     is_untouchable,
@@ -128,8 +127,7 @@ class SafetyReview:
         doubt = review_lesson(lesson.body, episodes)
         secrets = self.redactor.text(lesson.body).found
         objections = [Objection(f"it holds a secret ({one.placeholder})") for one in secrets]
-        if doubt is not None:
-            objections.append(Objection(doubt.reason, waits=doubt.waits))
+        objections += [] if doubt is None else [doubt]
         if any(
             is_by_person(one) and _are_of_one_failure(one.skill, lesson) for one in self.retired()
         ):

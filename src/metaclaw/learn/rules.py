@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.candidate import Candidate, Change, Standing
+from metaclaw.domain.candidate import Candidate, Change, Objection, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.front_matter import UNKNOWN_PROJECT
 from metaclaw.domain.ids import SkillName, TurnId
@@ -85,14 +85,6 @@ class _Lesson:
     reason: str = ""
     question: str = ""
     quote: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Doubt:
-    """Why an item does not come into force: it is refused, or waits for the person."""
-
-    standing: Standing
-    reason: str
 
 
 @dataclass(eq=False, kw_only=True)
@@ -278,7 +270,7 @@ class RuleWriter:
                 return None
         rule = self._rule(spoken, item, taken)
         if (doubt := self._doubt(spoken, item, opinion)) is not None:
-            if doubt.standing is Standing.REJECTED:
+            if not doubt.waits:
                 log.info("item_not_taken turn=%s reason=%s", spoken.turn, doubt.reason)
                 self._refuse(spoken, rule, doubt.reason, written_by)
                 return None
@@ -321,23 +313,23 @@ class RuleWriter:
 
     def _doubt(
         self, spoken: SpokenMessage, item: RuleItem, opinion: SecondOpinion
-    ) -> _Doubt | None:
+    ) -> Objection | None:
         """Why an item does not come into force at once; None if it does."""
         said, quote = self.redact(spoken.own), self.redact(item.quote or item.text)
         share = _QUOTED_SHARE if item.quote else _MEANT_SHARE
         if (hidden := hidden_text(item.text, said)) is not None:
-            return _Doubt(Standing.REJECTED, hidden)
+            return Objection(hidden)
         if not _stands_in(quote, said, share):
             if _stands_in(quote, self.redact(spoken.text), share):
-                return _Doubt(Standing.REJECTED, "only text that the person pasted says so")
-            return _Doubt(Standing.WAITING, "its words do not stand in the message")
+                return Objection("only text that the person pasted says so")
+            return Objection("its words do not stand in the message", waits=True)
         if added := new_capabilities(item.text, said):
-            return _Doubt(Standing.WAITING, f"the person did not name {added.words()}")
+            return Objection(f"the person did not name {added.words()}", waits=True)
         is_wanted = opinion.by_person and opinion.lasting
         if item.speaker is Speaker.OTHER and not is_wanted:
-            return _Doubt(Standing.REJECTED, f"it is not what the person wants: {opinion.reason}")
+            return Objection(f"it is not what the person wants: {opinion.reason}")
         if item.speaker is Speaker.OTHER or not is_wanted:
-            return _Doubt(Standing.WAITING, f"a second reading disagrees: {opinion.reason}")
+            return Objection(f"a second reading disagrees: {opinion.reason}", waits=True)
         return None
 
     def _targets(self, spoken: SpokenMessage, item: RuleItem) -> tuple[Skill, ...]:

@@ -6,10 +6,10 @@ hosts, installing from elsewhere, force, permissions or credentials, is for the 
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from metaclaw.domain.candidate import Objection
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.episode import Episode
 from metaclaw.privacy.capabilities import capabilities
@@ -54,18 +54,10 @@ _GRANTS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LessonDoubt:
-    """Why a lesson does not come into force: it is refused, or waits for the person."""
-
-    reason: str
-    waits: bool = False
-
-
-def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonDoubt | None:
+def review_lesson(line: str, episodes: Sequence[Episode]) -> Objection | None:
     """Why a lesson may not come into force by itself; None if it may."""
     if "\n" in line.strip() or len(line) > MOST_CHARS:
-        return LessonDoubt(f"it is not one line of at most {MOST_CHARS} characters")
+        return Objection(f"it is not one line of at most {MOST_CHARS} characters")
     calls = "\n".join(
         call_text(call) for episode in episodes for call in (episode.failed, episode.fix)
     )
@@ -75,25 +67,25 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> LessonDoubt | None:
         any(not _stands_in(word, known) for word in pattern.findall(line))
         for pattern in (_AUTHORITY, _GRANTS)
     ):
-        return LessonDoubt("it says what somebody permits, not what a call needs")
+        return Objection("it says what somebody permits, not what a call needs")
     outputs = "\n".join(episode.output for episode in episodes)
     for name in (*_QUOTED.findall(line), *_TECHNICAL.findall(line)):
         if _stands_in(name, known):
             continue
         if not _stands_in(name, outputs):
-            return LessonDoubt(f"{name} stands in no call and in nothing the person said")
+            return Objection(f"{name} stands in no call and in nothing the person said")
         if not _PLAIN_FILE.fullmatch(name):
-            return LessonDoubt(f"only an output of a tool named {name}", waits=True)
+            return Objection(f"only an output of a tool named {name}", waits=True)
     if not _names_its_fix(line, episodes, said):
-        return LessonDoubt("it names nothing of the call that worked")
+        return Objection("it names nothing of the call that worked")
     if borrowed := sorted({word for one in episodes for word in _proposed(one, line)}):
-        return LessonDoubt(f"an output of a tool had named {borrowed[0]} before", waits=True)
+        return Objection(f"an output of a tool had named {borrowed[0]} before", waits=True)
     if copied := _copied(line, outputs, known):
-        return LessonDoubt(f"an output of a tool had said “{copied}” before", waits=True)
+        return Objection(f"an output of a tool had said “{copied}” before", waits=True)
     added = sorted({word for episode in episodes for word in _added(episode)})
     failed = "\n".join(call_text(episode.failed) for episode in episodes)
     risk = _risk(f"{line}\n{calls}", added, f"{said}\n{failed}", said)
-    return LessonDoubt(f"it concerns {risk}", waits=True) if risk else None
+    return Objection(f"it concerns {risk}", waits=True) if risk else None
 
 
 def _copied(line: str, outputs: str, known: str) -> str:

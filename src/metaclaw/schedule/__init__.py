@@ -19,5 +19,4 @@ from metaclaw.schedule.training_windows import (
     ManualWindows,
     ScheduledWindows,
     SharedWindows,
-    facts_of,
 )

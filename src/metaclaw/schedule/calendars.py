@@ -41,7 +41,7 @@ class Calendar:
     rules: Sequence[RuleConfig]
     every: timedelta
     now: Callable[[], datetime]
-    hear: Callable[[], None] = lambda: None
+    hear: Callable[[], object] = lambda: None
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ class MachineLoad:
     limits: ScheduleConfig
     _: KW_ONLY
     trains_here: bool = True
-    hear: Callable[[], None] = lambda: None
+    hear: Callable[[], object] = lambda: None
     is_metered: Callable[[], Awaitable[bool | None]] | None = None
     system: Path = Path("/sys")
     processes: Path = Path("/proc")

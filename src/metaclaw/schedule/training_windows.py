@@ -10,6 +10,7 @@ user is present, until a main turn comes, or until they leave and come back.
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
@@ -103,9 +104,6 @@ class ManualWindows(_Gate):
         reason = self._why if self._window is None else self._window.reason
         return {"open": self._window is not None, "reason": reason, "signals": []}
 
-    async def run(self) -> None:
-        """No-op."""
-
 
 class LoadMonitor(Protocol):
     """Reports reasons not to use the machine."""
@@ -115,61 +113,47 @@ class LoadMonitor(Protocol):
     async def follow(self) -> None: ...
 
 
+@dataclass(eq=False, kw_only=True)
 class ScheduledWindows(_Gate):
     """Windows decided by signals. At most one is open. Used on one event loop."""
 
-    def __init__(
-        self,
-        *,
-        habits: Habits,
-        traffic: Traffic,
-        sources: Sequence[InputSource] = (),
-        sleep: PresenceSignal | None = None,
-        calendars: Sequence[FollowedSignal] = (),
-        machine_load: LoadMonitor | None = None,
-        rules: WindowThresholds,
-        clock: Clock,
-        announce: Announce,
-        keep: Path | None = None,
-    ) -> None:
-        super().__init__(clock.now)
-        self.habits, self._traffic, self._sleep, self._calendars = (
-            habits,
-            traffic,
-            sleep,
-            tuple(calendars),
-        )
-        self._machine_load, self._rules, self._clock, self._announce, self._keep = (
-            machine_load,
-            rules,
-            clock,
-            announce,
-            keep,
-        )
+    habits: Habits
+    traffic: Traffic
+    sources: Sequence[InputSource]
+    sleep: PresenceSignal | None
+    calendars: Sequence[FollowedSignal] = ()
+    machine_load: LoadMonitor
+    rules: WindowThresholds
+    clock: Clock
+    announce: Announce
+    keep: Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.clock.now)
         self.inputs = tuple(
             Inactivity(
                 source,
-                clock=clock,
-                patience=habits.patience,
+                clock=self.clock,
+                patience=self.habits.patience,
                 hear=self._heard_input,
                 is_open=lambda: self.window is not None,
                 is_blind=self._is_blind,
             )
-            for source in sources
+            for source in self.sources
         )
-        asleep = () if sleep is None else (sleep,)
+        asleep = () if self.sleep is None else (self.sleep,)
         self._signals: tuple[PresenceSignal, ...] = (
             *self.inputs,
-            traffic,
+            self.traffic,
             *asleep,
-            *self._calendars,
+            *self.calendars,
         )
         self._why = "not looked at yet"
-        self._jumps = ClockJumps(clock)
+        self._jumps = ClockJumps(self.clock)
         self._shut_at: float | None = None
         self._by_hand, self._has_left = False, False
         self._wake = anyio.Event()
-        traffic.connect(self._heard_turn, habits.patience, self._is_deaf)
+        self.traffic.connect(self._heard_turn, self.habits.patience, self._is_deaf)
 
     def room_s(self) -> float:
         """How much longer the open window will very likely last; 0 while it is shut."""
@@ -178,9 +162,9 @@ class ScheduledWindows(_Gate):
         if self._by_hand and not self._has_left:
             return math.inf
         room_s = self.habits.room_s()
-        if self._sleep is not None and not self.habits.are_known:
-            now = self._clock.now()
-            asleep = self._sleep.read(now)
+        if self.sleep is not None and not self.habits.are_known:
+            now = self.clock.now()
+            asleep = self.sleep.read(now)
             if asleep.presence is Presence.AWAY and asleep.until is not None:
                 room_s = max(room_s, (asleep.until - now).total_seconds() / 2)
         return room_s
@@ -199,52 +183,77 @@ class ScheduledWindows(_Gate):
 
     def readings(self) -> list[NamedReading]:
         """The current reading of every signal."""
-        now = self._clock.now()
+        now = self.clock.now()
         return [NamedReading(one.name, one.read(now)) for one in self._signals]
 
-    def refresh(self) -> None:
-        """Decide again, and open or shut."""
-        self._look()
+    def refresh(self) -> list[NamedReading]:
+        """Decide again, and open or shut; return the readings."""
+        jump = self._jumps.look()
+        if jump is not None:
+            self._jumped(jump)
+        self.habits.learn()
+        readings = self.readings()
+        self._decide(readings)
+        return readings
 
     def look(self) -> float:
         """Decide again; return the number of seconds until a reading may change without an
         event.
         """
-        return self._wait_s(self._look())
+        readings = self.refresh()
+        now = self.clock.now()
+        ends = [one.reading.until for one in readings]
+        waits = [(end - now).total_seconds() for end in ends if end is not None and end > now]
+        cooling = self._cooling_s()
+        if cooling is not None and cooling > 0:
+            waits.append(cooling)
+        return max(_SHORTEST_PAUSE_S, min(waits, default=3600.0) + 0.01)
 
     async def run(self) -> None:
         """Follow the signals and open and shut the window, for ever."""
         async with anyio.create_task_group() as group:
-            for one in (*self.inputs, *self._calendars):
+            for one in (*self.inputs, *self.calendars):
                 group.start_soon(one.follow)
-            if self._machine_load is not None:
-                group.start_soon(self._machine_load.follow)
-            if self._keep is not None:
-                group.start_soon(self._keep_habits, self._keep)
+            group.start_soon(self.machine_load.follow)
+            if self.keep is not None:
+                group.start_soon(self._keep_habits, self.keep)
             try:
                 await self._look_forever()
             finally:
                 self._shut("the program stops")
 
-    @property
-    def objections(self) -> Sequence[str]:
-        """Reasons not to use the machine now."""
-        return () if self._machine_load is None else self._machine_load.objections
-
-    @property
-    def is_by_hand(self) -> bool:
-        """Whether the open window was opened by a person."""
-        return self.window is not None and self._by_hand
+    def facts(self) -> dict[str, object]:
+        """The window, all readings, the forecast and the next expected window, as JSON."""
+        readings, window, room_s = self.readings(), self.window, self.room_s()
+        is_known = window is not None and math.isfinite(room_s)
+        expected = self.expected(readings)
+        next_at, because = (None, None) if window is not None else _next(readings)
+        return {
+            "open": window is not None,
+            "reason": self.shut_because if window is None else window.reason,
+            "opened_at": None if window is None else window.opened.isoformat(),
+            "by_hand": window is not None and self._by_hand,
+            "signals": [_shown(one) for one in readings],
+            "objections": list(self.machine_load.objections),
+            "forecast": {
+                "silence_s": round(self.habits.silence_s, 1),
+                "away_after_s": round(self.habits.patience().away_s, 1),
+                "expected_s": None if expected is None else round(expected.total_seconds(), 1),
+                "room_s": round(room_s, 1) if is_known else None,
+                "from_history": self.habits.are_known,
+            },
+            "next": {"at": None if next_at is None else next_at.isoformat(), "because": because},
+        }
 
     def expected(self, readings: Sequence[NamedReading]) -> timedelta | None:
         """How long a window would likely last: by habit or until a meeting ends; without history,
         also by sleep hours.
         """
         habit = self.habits.expected()
-        names = {one.name for one in self._calendars}
-        if habit is None and self._sleep is not None:
-            names.add(self._sleep.name)
-        now = self._clock.now()
+        names = {one.name for one in self.calendars}
+        if habit is None and self.sleep is not None:
+            names.add(self.sleep.name)
+        now = self.clock.now()
         spans = [
             one.reading.until - now
             for one in readings
@@ -278,37 +287,19 @@ class ScheduledWindows(_Gate):
         finally:
             _keep(path, self.habits)
 
-    def _look(self) -> list[NamedReading]:
-        jump = self._jumps.look()
-        if jump is not None:
-            self._jumped(jump)
-        self.habits.learn()
-        readings = self.readings()
-        self._decide(readings)
-        return readings
-
-    def _wait_s(self, readings: Sequence[NamedReading]) -> float:
-        now = self._clock.now()
-        ends = [one.reading.until for one in readings]
-        waits = [(end - now).total_seconds() for end in ends if end is not None and end > now]
-        cooling = self._cooling_s()
-        if cooling is not None and cooling > 0:
-            waits.append(cooling)
-        return max(_SHORTEST_PAUSE_S, min(waits, default=3600.0) + 0.01)
-
     def _decide(self, readings: Sequence[NamedReading]) -> None:
         if self._by_hand and self.window is not None:
             self._look_after_hand(readings)
             return
         cooling = self._cooling_s()
-        now = self._clock.now()
+        now = self.clock.now()
         shut_at = (
-            None if cooling is None else now - (self._rules.cooldown - timedelta(seconds=cooling))
+            None if cooling is None else now - (self.rules.cooldown - timedelta(seconds=cooling))
         )
         is_open = self.window is not None
         expected = None if is_open else self.expected(readings)
-        moment = Moment(now, readings, self.objections, is_open, shut_at, expected)
-        decision = decide(moment, self._rules)
+        moment = Moment(now, readings, self.machine_load.objections, is_open, shut_at, expected)
+        decision = decide(moment, self.rules)
         if not decision.is_open:
             self._shut(decision.reason)
         elif not is_open:
@@ -341,19 +332,17 @@ class ScheduledWindows(_Gate):
         present.
         """
         log.info("clock_jumped seconds=%.0f", jump.total_seconds())
-        self._announce("window.clock_jumped", {"seconds": round(jump.total_seconds(), 1)})
+        self.announce("window.clock_jumped", {"seconds": round(jump.total_seconds(), 1)})
         self.habits.jumped()
-        self._traffic.jumped()
+        self.traffic.jumped()
         for one in self.inputs:
             one.jumped()
         self._shut("the machine slept, or its clock was set")
-        self._shut_at = (
-            self._clock.monotonic()
-        )  # the cool-down gives the user time to become active
+        self._shut_at = self.clock.monotonic()  # the cool-down gives the user time to become active
 
     def _opened(self, reason: str, until: datetime | None) -> None:
         log.info("window_opened reason=%r until=%s", reason, until)
-        self._announce(
+        self.announce(
             "window.opened",
             {
                 "reason": reason,
@@ -369,11 +358,11 @@ class ScheduledWindows(_Gate):
         self._why = why
         self._set(None)
         if window is not None:
-            self._by_hand, self._shut_at = False, self._clock.monotonic()
+            self._by_hand, self._shut_at = False, self.clock.monotonic()
             self._wake.set()
-            lasted = self._clock.now() - window.opened
+            lasted = self.clock.now() - window.opened
             log.info("window_shut why=%r lasted=%s", why, in_words(lasted))
-            self._announce(
+            self.announce(
                 "window.shut",
                 {
                     "why": why,
@@ -386,7 +375,7 @@ class ScheduledWindows(_Gate):
         """How long the cool-down still lasts; None before the first shut."""
         if self._shut_at is None:
             return None
-        return self._rules.cooldown.total_seconds() - (self._clock.monotonic() - self._shut_at)
+        return self.rules.cooldown.total_seconds() - (self.clock.monotonic() - self._shut_at)
 
 
 def _is_present(readings: Sequence[NamedReading]) -> bool:
@@ -398,31 +387,6 @@ def _keep(path: Path, habits: Habits) -> None:
         keep_history(path, habits.history)
     except OSError as error:
         log.warning("history_not_kept path=%s reason=%s", path, error)
-
-
-def facts_of(windows: ScheduledWindows) -> dict[str, object]:
-    """The window, all readings, the forecast and the next expected window, as JSON."""
-    readings = windows.readings()
-    window = windows.window
-    room_s = windows.room_s()
-    expected = windows.expected(readings)
-    next_at, because = (None, None) if window is not None else _next(readings)
-    return {
-        "open": window is not None,
-        "reason": windows.shut_because if window is None else window.reason,
-        "opened_at": None if window is None else window.opened.isoformat(),
-        "by_hand": windows.is_by_hand,
-        "signals": [_shown(one) for one in readings],
-        "objections": list(windows.objections),
-        "forecast": {
-            "silence_s": round(windows.habits.silence_s, 1),
-            "away_after_s": round(windows.habits.patience().away_s, 1),
-            "expected_s": None if expected is None else round(expected.total_seconds(), 1),
-            "room_s": round(room_s, 1) if window is not None and math.isfinite(room_s) else None,
-            "from_history": windows.habits.are_known,
-        },
-        "next": {"at": None if next_at is None else next_at.isoformat(), "because": because},
-    }
 
 
 def _shown(one: NamedReading) -> dict[str, object]:

@@ -116,7 +116,7 @@ if TYPE_CHECKING:
         group_failures,
     )
     from metaclaw.skills.gate.clashes import IndexLibrary, asks_the_same, contrary, overlap
-    from metaclaw.skills.gate.gate import Gate, GateMode, GateResult, Objection, lint
+    from metaclaw.skills.gate.gate import Gate, GateMode, GateResult, lint
     from metaclaw.skills.lessons import LessonCase, LessonWriter, Occurrence
     from metaclaw.skills.transfer import (
         Pack,
@@ -146,7 +146,6 @@ __getattr__ = loaded_on_use(
         "Gate": "gate.gate",
         "GateMode": "gate.gate",
         "GateResult": "gate.gate",
-        "Objection": "gate.gate",
         "lint": "gate.gate",
         "LessonCase": "lessons",
         "LessonWriter": "lessons",

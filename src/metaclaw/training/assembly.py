@@ -104,7 +104,7 @@ def configured_settings(
         rank=policy.lora_rank,
         adam=Adam(learning_rate=policy.learning_rate),
         has_fixed_rate="learning_rate" in policy.model_fields_set,
-        hindsight=policy.distill is None or policy.distill.hindsight,
+        hindsight=policy.hindsight,
         rehearsal=policy.rehearsal,
         rehearsal_size=RehearsalSize()
         if has_own_processor

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from metaclaw.domain.candidate import Proposal, Standing
+from metaclaw.domain.candidate import Objection, Proposal, Standing
 from metaclaw.domain.front_matter import record_of
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Rule, Skill
-from metaclaw.skills import Gate, GateMode, GateResult, IndexLibrary, Objection
+from metaclaw.skills import Gate, GateMode, GateResult, IndexLibrary
 from metaclaw.skills.index import SkillIndex
 from tests.skills.gate.proposals import proposal, skill
 

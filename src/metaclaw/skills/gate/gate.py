@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import TypeAlias
 
-from metaclaw.domain.candidate import Change, Proposal, Standing
+from metaclaw.domain.candidate import Change, Objection, Proposal, Standing
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Lesson, Rule, Skill
 from metaclaw.skills.block import estimate_tokens
@@ -205,14 +205,6 @@ class GateMode(StrEnum):
 
     OFF = "off"
     LINT = "lint"
-
-
-@dataclass(frozen=True, slots=True)
-class Objection:
-    """Why a proposal is rejected, or, if it `waits`, why a person must decide."""
-
-    reason: str
-    waits: bool = False
 
 
 DraftCheck: TypeAlias = Callable[[Proposal], Sequence[Objection]]
