@@ -30,9 +30,11 @@ def _pins(lock: str) -> dict[str, str]:
 
 
 def _licence(found: Distribution) -> str:
-    meta = found.metadata
-    classifiers = (one for one in meta.get_all("Classifier") or () if one.startswith("License"))
-    return " ".join([meta.get("License-Expression") or meta.get("License") or "", *classifiers])
+    def said(field: str) -> list[str]:
+        return [str(value) for value in found.metadata.get_all(field) or ()]
+
+    classifiers = (one for one in said("Classifier") if one.startswith("License"))
+    return " ".join([*(said("License-Expression") or said("License")), *classifiers])
 
 
 @pytest.mark.parametrize("lock", _LOCKS)

@@ -88,6 +88,22 @@ async def test_a_judge_is_asked_about_every_tenth_turn_of_a_rule_without_a_check
     assert all("Be kind." in prompt for prompt in speaker.asked)
 
 
+async def test_many_rules_without_a_check_cost_no_more_questions_than_one(
+    new_learning: NewLearning,
+) -> None:
+    speaker = judge(vote)
+    learning = await new_learning(judge=speaker)
+    rules = [replace(KIND, name=SkillName(f"be-{word}"), body=f"Be {word}.") for word in "abcd"]
+    for rule in rules:
+        learning.write_by_hand(rule)
+    talk = Talk(learning)
+    for number in range(40):
+        await talk.say(f"Question {number}", "Dear.", skills=[rule.name for rule in rules])
+    await measured(loop_of(learning), rules[0])
+    asked = [next(rule.name for rule in rules if rule.body in one) for one in speaker.asked]
+    assert sorted(asked) == [rule.name for rule in rules]
+
+
 async def test_a_rule_with_a_check_costs_no_question(new_learning: NewLearning) -> None:
     speaker = judge(vote)
     learning = await new_learning(judge=speaker)

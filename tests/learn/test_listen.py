@@ -16,6 +16,7 @@ from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import BudgetError, UpstreamError
+from metaclaw.learn.supervision import LISTEN_CURSOR
 from metaclaw.ports import Purpose
 from tests.learn.learning import ADA, ScriptedLearning, Speaker, Talk
 
@@ -90,6 +91,15 @@ async def said(learning: ScriptedLearning, *words: str, scope: Scope = ADA) -> l
     await learning.sense()
     await learning.listen()
     return turns
+
+
+def messages(asked: list[str]) -> list[str]:
+    """The messages in the questions to a listener, without those for a second opinion."""
+    return [
+        one.rsplit("== The message", 1)[1]
+        for one in asked
+        if "== The message" in one and "== What was understood" not in one
+    ]
 
 
 def rows(found: object) -> list[dict[str, Any]]:
@@ -534,6 +544,61 @@ async def test_a_message_that_no_model_understood_is_read_by_another_or_after_a_
         await learning.listen()
     assert rule(learning).body == "Indent with tabs"
     assert learning.listening.facts["unread"] == 0
+
+
+async def test_a_message_that_waits_although_its_failure_became_a_lesson_is_read_alone_after_a_restart(
+    new_learning: NewLearning,
+) -> None:
+    reader = Speaker("world/listener", lambda prompt: "I would be happy to help!")
+    learning = await new_learning(listener=reader)
+    talk = Talk(learning)
+    turn = await talk.say(TABS, "All right.")
+    learning.candidates.begin_attempt("a lesson", 0, [turn])
+    await learning.listen()
+    meanings: dict[str, object] = {"four": {"items": [item("Indent with four spaces")]}}
+    reader.rule = Script(meanings)
+    await said(learning, "Always use four spaces, please, as I told you.", "Write a parser.")
+    assert learning.names == ["indent-with-four-spaces"]
+    asked = len(reader.asked)
+    learning.restart()
+    learning.listener = reader
+    reader.rule = Script(meanings | {"tabs": {"items": [item("Indent with tabs")]}})
+    for _ in range(3):
+        await learning.listen()
+    assert len(messages(reader.asked[asked:])) == 1
+    assert set(learning.names) == {"indent-with-four-spaces", "indent-with-tabs"}
+    assert learning.cursors.cursor_names("message of ") == []
+
+
+async def test_a_sure_phrase_that_better_words_replaced_does_not_come_back_when_it_is_read_again(
+    new_learning: NewLearning,
+) -> None:
+    better = {"always": {"items": [item("Use four spaces")]}}
+    learning = await new_learning(listener=Speaker("world/listener", Script({**better})))
+    await said(learning, "btw always use four spaces, you keep forgetting.")
+    assert learning.names == ["use-four-spaces"]
+    learning.cursors.move_cursor(LISTEN_CURSOR, 0)
+    learning.restart()
+    await learning.listen()
+    assert learning.names == ["use-four-spaces"]
+
+
+async def test_messages_that_a_person_sends_one_after_the_other_are_all_read_and_once(
+    new_learning: NewLearning,
+) -> None:
+    meanings: dict[str, object] = {
+        "snake": {"items": [item("Use snake_case keys", quote="snake_case keys everywhere ok")]}
+    }
+    reader = Speaker("world/listener", Script(meanings))
+    learning = await new_learning(listener=reader)
+    talk = Talk(learning)
+    await talk.say("hello", "Hello!")
+    talk.agent.hear("snake_case keys everywhere ok")  # sent, and killed before its answer
+    await talk.say("now list the files", "a.py")
+    await talk.say("and the folders", "src")
+    await learning.listen()
+    assert learning.names == ["use-snake-case-keys"]
+    assert sum("snake_case keys everywhere" in one for one in messages(reader.asked)) == 1
 
 
 async def test_a_sure_phrase_is_in_force_at_once_and_stays_whatever_the_reader_says(

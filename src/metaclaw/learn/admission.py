@@ -465,13 +465,18 @@ async def claimed(
 
 
 async def claim_turns(
-    candidates: SqlCandidates, kind: str, generation: int, turns: Sequence[TurnId]
+    candidates: SqlCandidates,
+    kind: str,
+    generation: int,
+    turns: Sequence[TurnId],
+    *,
+    may_share: bool = False,
 ) -> int | None:
     """Begin an attempt with these turns as its support; None if one of them has been used already,
-    or is forgotten.
+    or is forgotten. With `may_share`, an attempt of another kind may have used it.
     """
     try:
-        return await run_sync(candidates.begin_attempt, kind, generation, turns)
+        return await run_sync(candidates.begin_attempt, kind, generation, turns, may_share)
     except RefusedError as error:
         log.debug("attempt_refused kind=%s reason=%s", kind, error)
         return None

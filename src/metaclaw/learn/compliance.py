@@ -2,8 +2,8 @@
 
 A rule applies to a turn if it was in force for the speaker, and is for every task or was in the
 prompt. A check on tool calls applies to turns with such a call, a check on the answer to final
-answers, which call no tool. For rules without a check, a judge is asked about every tenth turn,
-within the learning budget; in the other turns the result is unknown.
+answers, which call no tool. For rules without a check, a judge is asked one question about every
+tenth turn, within the learning budget; otherwise the result is unknown.
 
 The cursor of the loop moves in the transaction that counts, so no turn is counted twice after a
 crash."""
@@ -133,6 +133,7 @@ class ComplianceLoop:
         self._limiter = anyio.CapacityLimiter(1)
         self._earlier = lru_cache(_CACHED_VIEWS)(self._read_view)
         self._unasked: Counter[str] = Counter()
+        self._unsampled = 0
 
     def prepare(self, sensed: int) -> None:
         """At the first start, skip the turns up to `sensed`. Blocks; call it before any loop
@@ -185,17 +186,15 @@ class ComplianceLoop:
         turn, day = recorded.turn, self.day_of(row.times.received_at)
         measured = MeasuredTurn(row.seq, row.id, turn.agent, turn.model, day.isoformat(), ())
         outcomes: list[RuleOutcome] = []
+        unjudged: list[_Question] = []
         for rule in self._applying(view, turn, step, day):
             outcome = self._outcome(rule, turn, step)
             if outcome is None:
                 continue
             outcomes.append(outcome)
-            if (
-                outcome.result is RuleResult.UNKNOWN
-                and readable_check(rule) is None
-                and self._is_sampled(outcome.hash)
-            ):
-                questions.append(_Question(replace(measured, outcomes=(outcome,)), rule, step))
+            if outcome.result is RuleResult.UNKNOWN and readable_check(rule) is None:
+                unjudged.append(_Question(replace(measured, outcomes=(outcome,)), rule, step))
+        questions += self._sampled(unjudged)
         return replace(measured, outcomes=tuple(outcomes)) if outcomes else None
 
     def _applying(self, view: LibraryView, turn: Turn, step: Step, day: date) -> list[Skill]:
@@ -263,9 +262,20 @@ class ComplianceLoop:
         recorded = self.generations.at(generation)
         return None if recorded is None else LibraryView.of(generation, recorded.skills)
 
-    def _is_sampled(self, hash_: str) -> bool:
-        self._unasked[hash_] += 1
-        return self._unasked[hash_] % _JUDGED_EVERY == 0
+    def _sampled(self, questions: list[_Question]) -> list[_Question]:
+        """Of every tenth turn with questions, the one about the rule that waited longest: with many
+        rules, a judge costs no more than with one."""
+        if not questions:
+            return []
+        hashes = [question.measured.outcomes[0].hash for question in questions]
+        self._unasked.update(hashes)
+        self._unsampled += 1
+        if self._unsampled < _JUDGED_EVERY:
+            return []
+        self._unsampled = 0
+        longest = max(range(len(hashes)), key=lambda place: self._unasked[hashes[place]])
+        del self._unasked[hashes[longest]]
+        return [questions[longest]]
 
     async def _ask(self, question: _Question) -> None:
         """Ask a judge whether a rule was followed. Without a clear answer the result stays

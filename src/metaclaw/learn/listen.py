@@ -63,6 +63,8 @@ _MOST_UNUSABLE_ANSWERS: Final = 2
 _NOT_UNDERSTOOD_PAUSES_S: Final = (600.0, 3_600.0, 86_400.0)
 _UNREACHABLE_FAILURES: Final = 3
 _MOST_WAITING: Final = 2_000
+_SET_ASIDE: Final = "message of "
+"""How the cursors are called that stand for messages which no model understood."""
 _TASK_ENDS: Final = (80, 40)
 _ANSWER_ENDS: Final = (173, 87)
 _MOST_SESSIONS: Final = 2_000
@@ -119,6 +121,7 @@ class Listening:
         self._not_understood: list[_Waiting] = []
         self._busy: dict[str, list[_Waiting]] = {}
         self._interrupted: dict[TurnId, int] = {}
+        self._set_aside: set[TurnId] = set()
         self._said: OrderedDict[SessionId, str] = OrderedDict()
 
     def _unread(self) -> list[_Waiting]:
@@ -205,6 +208,7 @@ class Listening:
     async def _begin(self) -> LoopProgress:
         self._waiting.clear()
         self._not_understood.clear()
+        self._set_aside.clear()
         self._busy.clear()
         self._kept = await run_sync(self.cursors.cursor, LISTEN_CURSOR)
         interrupted = await run_sync(self.candidates.interrupted)
@@ -212,12 +216,13 @@ class Listening:
         self._interrupted = {
             turn: attempt.number for attempt in listened for turn in attempt.turns[-1:]
         }
-        for turn, attempt in list(self._interrupted.items()):
+        for name in await run_sync(self.cursors.cursor_names, _SET_ASIDE):
+            turn = TurnId(name.removeprefix(_SET_ASIDE))
             spoken = await run_sync(self.messages.of, turn)
-            if spoken is None:
-                del self._interrupted[turn]
-                await run_sync(self.candidates.end_attempt, attempt)
-            elif spoken.seq <= self._kept:  # the cursor has passed it: no model understood it
+            if spoken is None:  # it was forgotten
+                await run_sync(self.cursors.drop_cursor, name)
+            else:
+                self._set_aside.add(turn)
                 self._not_understood.append(_Waiting(spoken, ""))
         self._progress = LoopProgress(self._kept)
         return self._progress
@@ -307,6 +312,7 @@ class Listening:
                 await self._ask(model, [one for one in group if one.understood is None])
             for message in group:
                 await self._apply(model, message)
+                await self._take_up(message.spoken.turn)
                 message.is_done = True
         except StoreError:
             raise
@@ -358,11 +364,11 @@ class Listening:
         first.unreadable += 1
         if first.unreadable >= _MOST_UNUSABLE_ANSWERS:
             self._health.record_unusable(model.name, str(error))
-            await self._set_aside(first, model.name)
+            await self._put_aside(first, model.name)
 
-    async def _set_aside(self, message: _Waiting, model: str) -> None:
-        """Let a message wait that a model does not understand, also over a restart: the open
-        attempt stands for it, so that the cursor can move on."""
+    async def _put_aside(self, message: _Waiting, model: str) -> None:
+        """Let a message wait that a model does not understand, also over a restart: a cursor of
+        its own stands for it, so that the cursor of the loop can move on."""
         assert self._progress is not None
         spoken = message.spoken
         pause = min(message.failures, len(_NOT_UNDERSTOOD_PAUSES_S) - 1)
@@ -370,12 +376,21 @@ class Listening:
         message.failures += 1
         message.model = model
         self._not_understood.append(message)
-        if spoken.turn not in self._interrupted:
-            number = await self.rules.claim([spoken.turn])
-            if number is None:
-                return  # a sure phrase of it is in force: the cursor stays before it
+        if spoken.turn not in self._set_aside:
+            await run_sync(self.cursors.move_cursor, _SET_ASIDE + spoken.turn, spoken.seq)
+            self._set_aside.add(spoken.turn)
+        # Its turn must not train weights before it is understood.
+        if spoken.turn not in self._interrupted and (
+            number := await self.rules.claim([spoken.turn])
+        ):
             self._interrupted[spoken.turn] = number
         self._progress.end(spoken.seq)
+
+    async def _take_up(self, turn: TurnId) -> None:
+        """Remove what stands for a message that was set aside."""
+        if turn in self._set_aside:
+            await run_sync(self.cursors.drop_cursor, _SET_ASIDE + turn)
+            self._set_aside.remove(turn)
 
     def _retry_not_understood(self) -> None:
         """Ask again about a message that no model understood: another model at once, the same one

@@ -29,6 +29,7 @@ from metaclaw.learn.admission import Announce, claim_turns
 from metaclaw.learn.rule_checks import RuleChecks, words_proposal
 from metaclaw.learn.second_opinion import AGREED, NEAR_RULES, Relation, SecondOpinion
 from metaclaw.learn.stated_rules import (
+    PHRASES,
     ItemChange,
     ItemScope,
     ReadMessage,
@@ -184,7 +185,7 @@ class RuleWriter:
             if is_correction and spoken.answered is not None:
                 turns.insert(0, spoken.answered)
             number = attempt
-            if number is None and not sure:
+            if number is None and (not sure or written_by == PHRASES):
                 number = await self.claim(turns)
                 if number is None and len(turns) > 1:
                     turns = turns[-1:]
@@ -209,8 +210,10 @@ class RuleWriter:
                     self.checks.note_broken(lesson.put.name)
 
     async def claim(self, turns: Sequence[TurnId]) -> int | None:
-        """Begin the attempt of a message, which began the last of these turns."""
-        return await claim_turns(self.candidates, LISTENED, self.library.view.generation, turns)
+        """Begin the attempt of a message, which began the last of these turns. A failure in the
+        same turn may have become a lesson before."""
+        generation = self.library.view.generation
+        return await claim_turns(self.candidates, LISTENED, generation, turns, may_share=True)
 
     async def announce_unread(self, spoken: SpokenMessage) -> None:
         """Announce that a message takes a rule back, and that no model could tell which."""

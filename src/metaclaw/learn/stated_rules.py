@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from importlib.resources import files
+from itertools import takewhile
 from typing import Final, TypeVar
 
 from metaclaw.domain.chat import (
@@ -79,12 +80,10 @@ class Messages:
             return None
         this = self.reader.turn(row.id)
         step = None if this is None else self.recorded.build(this, None)
-        if (
-            this is None
-            or step is None
-            or step.is_subagent
-            or not _WORD.search(own := own_words(step.task))
-        ):
+        if this is None or step is None or step.is_subagent:
+            return None
+        text = "\n\n".join([*self._unanswered(this.turn.agent, step, earlier), step.task])
+        if not _WORD.search(own := own_words(text)):
             return None
         before = self._answered(this, earlier)
         task, answer = (
@@ -102,13 +101,25 @@ class Messages:
             model=turn.model,
             generation=turn.stamp.generation,
             placed=turn.stamp.skills,
-            text=step.task,
+            text=text,
             own=own,
             task=task,
             answer=answer,
             answered=None if before is None else before.turn,
             answered_with=() if before is None else before.stamp.skills,
         )
+
+    def _unanswered(self, agent: str, step: Step, earlier: Sequence[TurnRow]) -> list[str]:
+        """The person's messages right before the last one that no recorded turn began with: sent in
+        one request, or in one that never came to its end."""
+        behind = takewhile(lambda one: one.role is not Role.ASSISTANT, reversed(step.history))
+        said = [text for one in behind if (text := self.recorded.builder.own_words(agent, one))]
+        if len(said) < 2:
+            return []
+        turns = (self.reader.turn(row.id) for row in earlier)
+        steps = (self.recorded.build(turn, None) for turn in turns if turn is not None)
+        known = {one.task for one in steps if one is not None}
+        return [text for text in reversed(said[1:]) if text not in known]
 
     def of(self, turn: TurnId) -> SpokenMessage | None:
         """The message that began this turn, if both are still recorded."""

@@ -273,21 +273,33 @@ class SqlCandidates(Queries):
     """Attempts to learn and their candidates. Blocks: call it from a thread; raises StoreError."""
 
     @writes
-    def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
+    def begin_attempt(
+        self, kind: str, generation: int, turns: Sequence[TurnId], may_share: bool = False
+    ) -> int:
         """Make these turns support of this generation for ever, and return the number of a new
         attempt. Raises RefusedError, and changes nothing, if one of them has a role already or is
-        not in the ledger, or if all were made before the last revert."""
+        not in the ledger, or if all were made before the last revert. With `may_share`, turns that
+        an attempt of another kind made support stay that attempt's."""
         doing = "beginning an attempt"
         with self._database.writing(doing) as connection:
             numbers, newest = turn_numbers(connection, turns, doing)
             if newest < (connection.scalar(select(last_revert())) or 0):
                 raise RefusedError(f"{doing}: skills were reverted after these turns were made")
+            if may_share:
+                others = (
+                    select(roles.c.turn)
+                    .join(attempts, attempts.c.seq == roles.c.attempt)
+                    .where(roles.c.turn.in_(numbers), attempts.c.kind != kind)
+                )
+                taken = set(connection.scalars(others))
+                numbers = [turn for turn in numbers if turn not in taken]
             attempt = {"at_us": self._clock(), "kind": kind, "generation": generation}
             number: int = connection.execute(
                 insert(attempts).returning(attempts.c.seq), attempt
             ).scalar_one()
             support = {"kind": RoleKind.SUPPORT, "generation": generation, "attempt": number}
-            connection.execute(insert(roles), [{"turn": turn, **support} for turn in numbers])
+            if numbers:
+                connection.execute(insert(roles), [{"turn": turn, **support} for turn in numbers])
             return number
 
     @writes

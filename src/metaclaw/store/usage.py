@@ -15,6 +15,7 @@ from sqlalchemy import (
     Connection,
     Select,
     case,
+    delete,
     exists,
     false,
     func,
@@ -63,6 +64,17 @@ class SqlCursors(Queries):
         """Record that the reader of this name has read everything up to `seq`."""
         with self._database.writing("moving a cursor") as connection:
             write_cursor(connection, name, seq)
+
+    @writes
+    def drop_cursor(self, name: str) -> None:
+        """Remove the cursor of this name, if there is one."""
+        with self._database.writing("dropping a cursor") as connection:
+            connection.execute(delete(cursors).where(cursors.c.name == name))
+
+    def cursor_names(self, prefix: str) -> list[str]:
+        """The names of the cursors that begin so."""
+        query = select(cursors.c.name).where(cursors.c.name.startswith(prefix, autoescape=True))
+        return sorted(row.name for row in self._database.rows("listing cursors", query))
 
 
 def _cursor(name: str) -> Select[int]:
