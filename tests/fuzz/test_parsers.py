@@ -19,9 +19,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metaclaw.checks import ShellSyntaxError, parse_check, read_script
+from metaclaw.checks import parse_check
 from metaclaw.checks.answer import find_json
 from metaclaw.checks.code import scan
+from metaclaw.checks.shell import ShellSyntaxError, read_script
 from metaclaw.config.loader import build, read_file
 from metaclaw.domain.chat import Completion, Finish, Text
 from metaclaw.engine.checkpoint import read_shape
