@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from metaclaw.checks import parse_check
 from metaclaw.checks.answer import find_json
 from metaclaw.checks.code import scan
-from metaclaw.checks.shell import ShellSyntaxError, read_script
+from metaclaw.checks.shell import ShellReader, ShellSyntaxError
 from metaclaw.config.loader import build, read_file
 from metaclaw.domain.chat import Completion, Finish, Text
 from metaclaw.engine.checkpoint import read_shape
@@ -146,7 +146,7 @@ PARSERS: Final = (
     Parser("skill", _text(lambda text: parse_skill(text, "SKILL.md")), (SkillError,)),
     Parser("rules", _text(read_rules), (SkillError,)),
     Parser("check", _text(parse_check), (SkillError,)),
-    Parser("shell", _text(read_script), (ShellSyntaxError,)),
+    Parser("shell", _text(lambda text: ShellReader().read(text)), (ShellSyntaxError,)),
     Parser("code", _text(scan)),
     Parser("json-in-text", _text(find_json)),
     Parser("listener", _completion(lambda said: read_answer(said, _TODAY)), (JudgeError,)),
