@@ -200,11 +200,22 @@ _DIFF_HEAD = re.compile(r"@@ -\d|\+\+\+ \S")
 # Mails: a header has a sender and a subject or date, or a name with an address in any language;
 # a reply begins with a line such as "On 3 May 2026, Dana <dana@x.org> wrote:".
 _HEADER_LINE = re.compile(r"[ \t]*\**[^\W\d_][^\W_]*(?:[ -][^\W_]+){0,2}\**[ \t]?[:：]\**[ \t]*\S")
-_SENDER = re.compile(r"[ \t]*\**From\b")
-_FIELD = re.compile(r"[ \t]*\**(?:Date|Sent|Subject)\b")
+# The fields as mail programs name them in their languages.
+_SENDER = re.compile(r"[ \t]*\**(?:From|Von|De|Da|Van|Från|Fra|Od|От|发件人|差出人)\**[ \t]?[:：]")
+_FIELD = re.compile(
+    r"[ \t]*\**(?:Date|Sent|Subject|Datum|Gesendet|Betreff|Envoyé|Objet|Fecha|Enviado|Asunto|Data|Inviato|Oggetto"
+    r"|Assunto|Verzonden|Onderwerp|Skickat|Ämne|Sendt|Emne|Wysłano|Temat|Отправлено|Дата|Тема|发送时间|日期|主题"
+    r"|送信日時|日付|件名)\**[ \t]?[:：]"
+)
 _NAME_AND_ADDRESS = re.compile(r"<(?:mailto:)?[^\s<>@]{1,64}@[^\s<>@]{1,200}>")
 _REPLY_LINE = re.compile(rf"[^\n]*\d[^\n]*{_NAME_AND_ADDRESS.pattern}[^\n]{{0,30}}[:：][ \t]*$")
 _FORWARD_LINE = re.compile(r"[ \t]*-{4,}[ \t]*\w[^\n-]{3,40}-{4,}[ \t]*$")
+# Who said something in a chat, and when: "bob  10:12 AM", "[10:12] bob".
+_CHAT_HEAD = re.compile(
+    r"^(?:[^\s:.!?][^\n:.!?]{0,40}[ \t]{1,3}\d{1,2}:\d\d(?::\d\d)?[ \u202f]?(?:[AP]M)?|\[\d{1,2}:\d\d\][ \t]\S[^\n]*)"
+    r"[ \t]*$",
+    re.MULTILINE,
+)
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n\s*")
 _SIGNATURE = re.compile(r"(?:[^\n]{0,39}[^\n.!?:：。！？](?:\n|\Z)){2,4}")
 _OBSERVATION = re.compile(
@@ -279,7 +290,7 @@ def _blocks(text: str) -> Iterator[tuple[int, int, PassageSource]]:
     for pattern in (_PASTED_BLOCK, _FENCE, _QUOTED_LINES):
         for match in pattern.finditer(text):
             yield match.start(), match.end(), PassageSource.WEB
-    for found in (_machine_output(text), _mails(text)):
+    for found in (_machine_output(text), _mails(text), _chats(text)):
         yield from ((start, end, PassageSource.WEB) for start, end in found)
 
 
@@ -289,8 +300,8 @@ def _mails(text: str) -> Iterator[tuple[int, int]]:
     end, at = 0, 0
     header: list[str] = []
     for line in (*text.splitlines(keepends=True), "\n"):
-        begins = len(line) <= _LINE_CHARS and (_REPLY_LINE.match(line) or _FORWARD_LINE.match(line))
-        if _HEADER_LINE.match(line) and not begins:
+        begins = len(line) <= _LINE_CHARS and _REPLY_LINE.match(line)
+        if (_HEADER_LINE.match(line) or _FORWARD_LINE.match(line)) and not begins:
             header.append(line)
         else:
             start = at - sum(map(len, header)) if _is_header(header) else at
@@ -302,6 +313,8 @@ def _mails(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_header(lines: Sequence[str]) -> bool:
+    if any(map(_FORWARD_LINE.match, lines)):
+        return True
     if any(map(_SENDER.match, lines)) and any(map(_FIELD.match, lines)):
         return True
     return len(lines) > 1 and any(map(_NAME_AND_ADDRESS.search, lines))
@@ -315,6 +328,14 @@ def _end_of_mail(text: str, begin: int) -> int:
         end for start, end in pairwise(starts) if _SIGNATURE.fullmatch(text[start:end].strip("\n"))
     ]
     return (signed or starts)[-1] if len(starts) > 1 else len(text)
+
+
+def _chats(text: str) -> Iterator[tuple[int, int]]:
+    """A copied chat: from its first message to the end of the paragraph of its last."""
+    heads = list(_CHAT_HEAD.finditer(text))
+    if len(heads) > 1:
+        last = _PARAGRAPH_END.search(text, heads[-1].end())
+        yield heads[0].start(), len(text) if last is None else last.start()
 
 
 def _machine_output(text: str) -> Iterator[tuple[int, int]]:
