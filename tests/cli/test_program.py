@@ -123,7 +123,7 @@ def is_stopping(url: str) -> bool:
     parts = urlsplit(url)
     try:
         socket.create_connection((parts.hostname or "", parts.port or 0), timeout=5).close()
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):  # reset: it closed at this moment
         return True
     return False
 

@@ -275,7 +275,7 @@ def test_the_store_is_kept_below_its_limit_and_the_file_shrinks(home: Program) -
 
 
 def test_a_home_of_the_schema_before_is_brought_over_and_its_turns_are_shown(home: Program) -> None:
-    packed = Path(__file__).parents[1] / "store" / "home_0011.db.gz"
+    packed = Path(__file__).parents[1] / "store" / "home_0012.db.gz"
     (home.home / "ledger.db").write_bytes(gzip.decompress(packed.read_bytes()))
     before = recorded(home.home / "ledger.db")
     home.start()

@@ -1,9 +1,9 @@
 """The schema: both databases get the same one, and a database of the schema before is brought over with
 all it holds.
 
-`home_0011.db.gz` is the database of a home that the program of schema 0011 made (requests, rules and
-feedback over HTTP, the rest by its own store), `home_0011.json` what that program read from it, and
-`schema_0011.postgresql.sql.gz` how it made its tables in PostgreSQL."""
+`home_0012.db.gz` is the database of a home that the program of schema 0012 made (requests, rules and
+feedback over HTTP, the rest by its own store), `home_0012.json` what that program read from it, and
+`schema_0012.postgresql.sql.gz` how it made its tables in PostgreSQL."""
 
 import gzip
 import os
@@ -19,9 +19,7 @@ import msgspec
 import pytest
 from sqlalchemy import Connection, MetaData, create_engine, inspect, text
 
-from metaclaw.domain.candidate import Standing
 from metaclaw.domain.front_matter import record_of
-from metaclaw.domain.policy import PolicyState
 from metaclaw.errors import StoreError
 from metaclaw.store import (
     SCHEMA_REVISION,
@@ -44,12 +42,11 @@ from metaclaw.store.schema import metadata
 from tests.support.postgres import PostgresServer
 
 HERE = Path(__file__).parent
-TRUNCATED = {"t_cut", "t_cut_failed"}
 
 
 def old_file(path: Path) -> str:
-    """The URL of a database that the program of schema 0011 wrote."""
-    path.write_bytes(gzip.decompress((HERE / "home_0011.db.gz").read_bytes()))
+    """The URL of a database that the program of schema 0012 wrote."""
+    path.write_bytes(gzip.decompress((HERE / "home_0012.db.gz").read_bytes()))
     return f"sqlite:///{path}"
 
 
@@ -60,7 +57,7 @@ def old_postgres(path: Path, server: PostgresServer) -> str:
     tables = MetaData()
     tables.reflect(source)
     with source.connect() as old, target.begin() as connection:
-        script = gzip.decompress((HERE / "schema_0011.postgresql.sql.gz").read_bytes()).decode()
+        script = gzip.decompress((HERE / "schema_0012.postgresql.sql.gz").read_bytes()).decode()
         connection.connection.cursor().execute(script)
         # Without triggers, which would judge each row by those that are not there yet.
         connection.execute(text("SET LOCAL session_replication_role = replica"))
@@ -77,7 +74,7 @@ def old_postgres(path: Path, server: PostgresServer) -> str:
 
 
 def facts_of(database: Database) -> dict[str, object]:
-    """All that the program reads from a database, as in `home_0011.json`."""
+    """All that the program reads from a database, as in `home_0012.json`."""
     reader, generations = LedgerReader(database), SqlGenerations(database)
     ids = [row.id for row in reader.turns_after(0, 1000)]
     turns = [found.turn for turn in ids if (found := reader.turn(turn)) is not None]
@@ -115,29 +112,13 @@ def as_json(facts: dict[str, object]) -> Any:
 
 
 def expected() -> Any:
-    """What the old program read, with the field that its turns did not have, and without trials and
-    replays."""
-    known = msgspec.json.decode((HERE / "home_0011.json").read_bytes())
-    for session in known["sessions"]:
-        session["scope"]["channel"] = None
-    for turn in known["turns"]:
-        turn["scope"]["channel"] = None
-        turn["truncated"] = turn["id"] in TRUNCATED
-        del turn["draws"]
-    for candidate in known["candidates"]:
-        del candidate["certificate"]
-        candidate["proposal"]["script"] = ""
-    for skill in (
-        *(skill for generation in known["generations"] for skill in generation["skills"]),
-        *(candidate["proposal"]["skill"] for candidate in known["candidates"]),
-    ):
-        skill["state"] = "live" if skill["state"] == "canary" else skill["state"]
-    known["learning"]["candidates"].pop("shadow")
+    """What the old program read, with the fields that its turns and reports did not have."""
+    known = msgspec.json.decode((HERE / "home_0012.json").read_bytes())
+    for one in (*known["sessions"], *known["turns"]):
+        one["scope"]["channel"] = None
     for version in known["versions"]:
         if version["report"] is not None:
-            version["report"] |= {"habits": [], "drawn_by": None}
-    for key, _ in known["spending"]:
-        del key["item"]
+            version["report"]["left_recording"] = None
     return known
 
 
@@ -155,40 +136,6 @@ def test_a_database_of_the_schema_before_is_brought_over_with_all_it_holds(
         database = open_database(url)
         assert as_json(facts_of(database)) == expected()
         database.close()
-
-
-def test_a_database_without_channels_is_brought_over(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    url = old_file(path)
-    open_database(url).close()
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("DROP TRIGGER turns_are_final")
-        connection.execute("ALTER TABLE turns DROP COLUMN channel")
-        connection.execute("UPDATE alembic_version SET version_num = '0012'")
-    database = open_database(url)
-    assert as_json(facts_of(database)) == expected()
-    database.close()
-
-
-def test_trials_of_an_older_home_are_ended_and_costs_are_kept_without_names(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    url = old_file(path)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE policies SET state = 'canary' WHERE number = 1")
-        connection.execute("UPDATE candidates SET standing = 'shadow'")
-        connection.execute(
-            "INSERT INTO spending SELECT day, purpose, model, 'a-skill', turns, calls, failures,"
-            " estimated, input_tokens, output_tokens, cached_tokens, unpriced_tokens, cost"
-            " FROM spending"
-        )
-        connection.commit()
-    database = open_database(url)
-    (version,) = SqlPolicies(database).versions()
-    assert version.state is PolicyState.ROLLED_BACK
-    assert {one.standing for one in SqlCandidates(database).candidates()} == {Standing.REJECTED}
-    (spent,) = SqlSpending(database).sums().values()
-    assert (spent.calls, spent.cost) == (4, 0.5)
-    database.close()
 
 
 def dump(path: Path) -> list[str]:
@@ -215,7 +162,7 @@ def test_a_backup_of_the_schema_before_is_restored_and_not_backed_up_again(tmp_p
     assert not (path.parent / "backups").exists()
 
 
-def test_a_repair_of_the_schema_before_keeps_what_is_truncated(tmp_path: Path) -> None:
+def test_a_repair_of_the_schema_before_keeps_its_turns(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     old_file(path)
     repair(path)

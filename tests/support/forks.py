@@ -26,6 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Final, Protocol
 
+from metaclaw import clock
 from metaclaw.engine.child_process import _engine_environment, spawn
 
 MAIN = [sys.executable, "-m", "metaclaw"]
@@ -484,6 +485,7 @@ def _become(name: str, request: int, handles: Sequence[int], for_programs: socke
     os.chdir(wanted["folder"])
     os.environ.clear()
     os.environ.update(wanted["env"])
+    clock._file.cache_clear()
     time.tzset()
     sys.argv = [name, *arguments]
     return name

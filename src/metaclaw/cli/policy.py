@@ -1,7 +1,6 @@
 """`metaclaw policy`: list versions of the weights, train, promote and roll back. `metaclaw
 windows`: when weights may be trained."""
 
-import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +79,8 @@ def plan(home: Path) -> CommandOutput:
     """Measure on this machine what the model needs and how fast it learns, before anything is
     trained: memory, tokens per second, seconds per step, steps per night.
     """
+    import asyncio
+
     from metaclaw.config import PolicyConfig, load
     from metaclaw.engine import EmbeddedTrainer, locate_model
 

@@ -15,7 +15,7 @@ batch ends once, and only of one that is done comes a version, one at most; what
 of is never edited."""
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from datetime import datetime
 from enum import StrEnum
@@ -235,41 +235,9 @@ that the database uses it.
 HEAD: Final = "0013"
 """The version of this schema."""
 STORED_REVISION: Final = f"SELECT version_num FROM {_VERSION_TABLE}"
-MARK_TRUNCATED: Final = (
-    "UPDATE turns SET truncated = TRUE WHERE error LIKE '%only a part of the answer is recorded%'"
-)
-"""Before the column there was only the sentence."""
-_NEW_TABLES: Final = (" episodes ", " spending ")
-_SUMS: Final = ", ".join(
-    f"sum({name}) AS {name}"
-    for name in (column.name for column in _tables["spending"].columns)
-    if name not in ("day", "purpose", "model")
-)
-_CHANNELS: Final = "ALTER TABLE turns ADD COLUMN channel TEXT"
-_BRING_OVER: Final = (
-    "ALTER TABLE turns ADD COLUMN truncated BOOLEAN DEFAULT FALSE NOT NULL",
-    MARK_TRUNCATED,
-    "DROP TABLE unwritten",
-    "DROP TABLE draws",
-    f"CREATE TABLE old_spending AS SELECT day, purpose, model, {_SUMS} FROM spending"
-    " GROUP BY day, purpose, model",
-    "DROP TABLE spending",
-    "ALTER TABLE candidates DROP COLUMN certificate",
-    "UPDATE candidates SET standing = 'rejected', reason = 'replays were removed'"
-    " WHERE standing = 'shadow'",
-    "UPDATE skill_texts SET state = 'live' WHERE state = 'canary'",
-    "DROP INDEX uq_policies_canary",
-    "UPDATE policies SET state = 'rolled back', note = 'trials were removed' WHERE state = 'canary'",
-    _CHANNELS,
-)
-_FILL: Final = ("INSERT INTO spending SELECT * FROM old_spending", "DROP TABLE old_spending")
-_OLDER: Final[Mapping[str, tuple[Sequence[str], Sequence[str], Sequence[str]]]] = {
-    "0011": (_BRING_OVER, _NEW_TABLES, _FILL),
-    "0012": ((_CHANNELS,), (), ()),
-}
-"""The older versions whose databases are brought over: statements, the tables to create after them,
-and statements that fill these.
-"""
+_BEFORE: Final = "0012"
+"""The version whose databases are brought over, by these statements."""
+_BRING_OVER: Final = ("ALTER TABLE turns ADD COLUMN channel TEXT",)
 
 
 class NewerSchemaError(StoreError):
@@ -328,10 +296,10 @@ def _require_known(stored: str | None, doing: str) -> None:
             f" knows up to {HEAD}) and is left untouched. Upgrade the program, or give another"
             " store.url"
         )
-    if stored not in (*_OLDER, HEAD):
+    if stored not in (_BEFORE, HEAD):
         raise StoreError(
-            f"{doing}: its schema ({stored}) is too old: this program brings over schema"
-            f" {' and '.join(_OLDER)}. Run `metaclaw store migrate` of the version before this one first"
+            f"{doing}: its schema ({stored}) is too old: this program brings over schema {_BEFORE}."
+            " Run `metaclaw store migrate` of the version before this one first"
         )
 
 
@@ -346,10 +314,8 @@ def upgrade(connection: Connection, doing: str) -> None:
     statements = list(ddl(_DEFINITION, connection.dialect.name))
     if stored is not None:
         drop_triggers(connection)
-        before, new, after = _OLDER[stored]
-        tables = [one for one in statements if any(name in one for name in new)]
-        triggers = [one for one in statements if " TRIGGER " in one]
-        statements = [*before, *tables, *after, *triggers, f"DELETE FROM {_VERSION_TABLE}"]
+        triggers = (one for one in statements if " TRIGGER " in one)
+        statements = [*_BRING_OVER, *triggers, f"DELETE FROM {_VERSION_TABLE}"]
     _run(connection, [*statements, f"INSERT INTO {_VERSION_TABLE} VALUES ('{HEAD}')"])
 
 

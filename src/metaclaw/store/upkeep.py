@@ -23,7 +23,6 @@ from metaclaw.store.dialects import measure, plain_words, store_errors
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.schema import (
     HEAD,
-    MARK_TRUNCATED,
     STORED_REVISION,
     batch_turns,
     batches,
@@ -375,7 +374,6 @@ _MISSING_SESSIONS = """
         sum(kind = 'main')
     FROM turns WHERE session NOT IN (SELECT id FROM sessions) GROUP BY session"""
 _RECOUNT = (
-    MARK_TRUNCATED,
     "DELETE FROM sessions WHERE id NOT IN (SELECT session FROM turns)",
     """UPDATE sessions SET turns = counted.turns, main_turns = counted.main_turns
     FROM (SELECT session, count(*) AS turns, sum(kind = 'main') AS main_turns FROM turns GROUP BY session) AS counted
