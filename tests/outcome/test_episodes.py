@@ -165,7 +165,8 @@ def test_every_agents_way_to_report_a_failed_command_gives_the_same_signature() 
         ("exec_command", {"cmd": "pytest -q"}, f"Wall time: 0.3 seconds\nProcess exited with code 4\nOutput:\n{_OUTPUT}"),
         ("shell", {"command": ["bash", "-lc", "pytest -q"]}, json.dumps({"output": _OUTPUT, "metadata": {"exit_code": 4}})),
         ("bash", {"command": "pytest -q", "description": "Run tests"}, _OUTPUT),
-        ("exec", {"command": "pytest -q"}, json.dumps({"status": "error", "error": f"{_OUTPUT}\n\nCommand exited with code 4"})),
+        ("exec", {"command": "pytest -q"}, json.dumps({"status": "error", "error": f"{_OUTPUT}\n\n"
+         "Command exited with code 4"})),
         ("run_shell_command", {"command": "pytest -q"}, f"Output: {_OUTPUT}\nError: (none)\nExit Code: 4\nSignal: (none)"),
         ("terminal", {"command": "pytest -q"}, json.dumps({"output": _OUTPUT, "exit_code": 4, "error": None})),
         ("bash", {"command": "pytest -q"}, json.dumps({"returncode": 4, "output": _OUTPUT})),
@@ -316,11 +317,15 @@ COLLECTED = (
         ("go test ./cart", "# cart\na.go:1:9: undefined: Fts\nFAIL\tshop/cart [build failed]\nFAIL"),
         ("go test ./cart", "panic: no such module: fts5\nFAIL\tshop/cart [setup failed]"),
         ("go test ./...", "ok  \tshop/a\t0.1s\nFAIL\tshop/cart [build failed]\nFAIL"),
-        ("jest cart", "FAIL src/a.test.js\n  ● Test suite failed to run\nTest Suites: 1 failed, 1 total\nTests:       0 total"),
-        ("vitest run", " FAIL  a.test.ts [ a.test.ts ]\nError: Failed to resolve import\n Test Files  1 failed (1)\n      Tests  no tests"),
-        ("python -m unittest a", "ERROR: a (unittest.loader._FailedTest)\nImportError: Failed to import test module: a\nRan 1 test in 0.000s\n\nFAILED (errors=1)"),
+        ("jest cart", "FAIL src/a.test.js\n  ● Test suite failed to run\nTest Suites: 1 failed, 1 total\n"
+         "Tests:       0 total"),
+        ("vitest run", " FAIL  a.test.ts [ a.test.ts ]\nError: Failed to resolve import\n"
+         " Test Files  1 failed (1)\n      Tests  no tests"),
+        ("python -m unittest a", "ERROR: a (unittest.loader._FailedTest)\n"
+         "ImportError: Failed to import test module: a\nRan 1 test in 0.000s\n\nFAILED (errors=1)"),
         ("mvn test", "[ERROR] COMPILATION ERROR :\n[INFO] 1 error\nBUILD FAILURE"),
-        ("rspec a_spec.rb", "An error occurred while loading ./a_spec.rb.\n0 examples, 0 failures, 1 error occurred outside of examples"),
+        ("rspec a_spec.rb", "An error occurred while loading ./a_spec.rb.\n"
+         "0 examples, 0 failures, 1 error occurred outside of examples"),
     ],
 )  # fmt: skip
 def test_a_test_runner_that_ran_no_test_has_failed(command: str, output: str) -> None:
@@ -330,10 +335,12 @@ def test_a_test_runner_that_ran_no_test_has_failed(command: str, output: str) ->
 @each(
     ("command", "output"),
     [
-        ("pytest a.py", "FAILED a.py::test_b - ModuleNotFoundError: No module named 'x'\n=== 1 failed, 1 error in 0.12s ==="),
+        ("pytest a.py", "FAILED a.py::test_b - ModuleNotFoundError: No module named 'x'\n"
+         "=== 1 failed, 1 error in 0.12s ==="),
         ("go test ./...", "--- FAIL: TestTotal (0.00s)\nFAIL\tshop/a\t0.1s\nFAIL\tshop/b [build failed]"),
         ("go test ./a", "panic: boom\nFAIL\tshop/a\t0.004s\nFAIL"),
-        ("jest cart", "FAIL src/a.test.js\n  ● cart › total\nTest Suites: 1 failed, 1 total\nTests:       1 failed, 3 passed, 4 total"),
+        ("jest cart", "FAIL src/a.test.js\n  ● cart › total\nTest Suites: 1 failed, 1 total\n"
+         "Tests:       1 failed, 3 passed, 4 total"),
         ("jest cart", "FAIL src/a.test.js\n  ● cart › total\n    expect(received).toBe(expected)"),
         ("python -m unittest a", "ERROR: test_b (a.T)\nValueError: x\nRan 3 tests in 0.001s\n\nFAILED (errors=1)"),
         ("mvn test", "Tests run: 5, Failures: 0, Errors: 1, Skipped: 0 <<< ERROR!\nBUILD FAILURE"),
@@ -399,11 +406,16 @@ def test_a_shells_warning_or_a_text_about_shells_is_no_failure() -> None:
         ("At line:1 char:9\n+ a && b\n+   ~~\nThe token '&&' is not a valid statement separator.\n"
          "    + CategoryInfo : ParserError: (:) [], ParentContainsErrorRecordException\n"
          "    + FullyQualifiedErrorId : InvalidEndOfLine", "The token NAME is not a valid statement separator."),
-        ("Fehler: Hauptklasse a konnte nicht gefunden werden\nExit-Code 1", "Fehler: Hauptklasse a konnte nicht gefunden werden"),
-        ("* What went wrong:\nUnsupported class file major version 65\nBUILD FAILED in 2s", "Unsupported class file major version N"),
-        ("Can't locate X in any of the folders\nBEGIN failed--compilation aborted at a.pl line 3.", "Can't locate X in any of the folders"),
+        ("Fehler: Hauptklasse a konnte nicht gefunden werden\n"
+         "Exit-Code 1", "Fehler: Hauptklasse a konnte nicht gefunden werden"),
+        ("* What went wrong:\nUnsupported class file major version 65\n"
+         "BUILD FAILED in 2s", "Unsupported class file major version N"),
+        ("Can't locate X in any of the folders\n"
+         "BEGIN failed--compilation aborted at a.pl line 3.", "Can't locate X in any of the folders"),
         (f"{COLLECTED}=== 1 error in 0.12s ===", "E ModuleNotFoundError: No module named NAME"),
-        ("error: could not read it\nerror: aborting all of this work because the one before it failed", "error: aborting all of this work because the one before it failed"),
+        ("error: could not read it\n"
+         "error: aborting all of this work because the one before it failed",
+         "error: aborting all of this work because the one before it failed"),
     ],
 )  # fmt: skip
 def test_the_line_that_says_most_is_shown(output: str, line: str) -> None:
