@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.episode import Episode
 from metaclaw.outcome.episodes import episodes_of, failure_signature, masked
+from tests.support.cases import each
 
 Step = tuple[str, dict[str, str], str]
 
@@ -164,7 +165,8 @@ def test_every_agents_way_to_report_a_failed_command_gives_the_same_signature() 
         ("exec_command", {"cmd": "pytest -q"}, f"Wall time: 0.3 seconds\nProcess exited with code 4\nOutput:\n{_OUTPUT}"),
         ("shell", {"command": ["bash", "-lc", "pytest -q"]}, json.dumps({"output": _OUTPUT, "metadata": {"exit_code": 4}})),
         ("bash", {"command": "pytest -q", "description": "Run tests"}, _OUTPUT),
-        ("exec", {"command": "pytest -q"}, json.dumps({"status": "error", "error": f"{_OUTPUT}\n\nCommand exited with code 4"})),
+        ("exec", {"command": "pytest -q"}, json.dumps({"status": "error", "error": f"{_OUTPUT}\n\n"
+         "Command exited with code 4"})),
         ("run_shell_command", {"command": "pytest -q"}, f"Output: {_OUTPUT}\nError: (none)\nExit Code: 4\nSignal: (none)"),
         ("terminal", {"command": "pytest -q"}, json.dumps({"output": _OUTPUT, "exit_code": 4, "error": None})),
         ("bash", {"command": "pytest -q"}, json.dumps({"returncode": 4, "output": _OUTPUT})),
@@ -288,3 +290,133 @@ def test_scripts_that_fail_for_the_same_reason_have_one_signature() -> None:
         for name in ("report.py", "tools/stock.py")
     }
     assert found == {"shell · *.py · ModuleNotFoundError"}
+
+
+def ran(command: str, output: str, code: int = 1) -> list[Step]:
+    """A command that ended like this, then the same one with another option, which worked."""
+    head, _, rest = command.partition(" ")
+    last = f"\nExit code {code}" if code else ""
+    return [
+        ("Bash", {"command": command}, f"{output}{last}"),
+        worked(f"{head} --other {rest}", "all passed"),
+    ]
+
+
+COLLECTED = (
+    "==== ERRORS ====\n____ ERROR collecting tests/test_cart.py ____\n"
+    "ImportError while importing test module '/p/tests/test_cart.py'.\n"
+    "E   ModuleNotFoundError: No module named 'shop'\n"
+)
+
+
+@each(
+    ("command", "output"),
+    [
+        ("pytest a.py", f"{COLLECTED}!!!! Interrupted: 1 error during collection !!!!\n=== 1 error in 0.12s ==="),
+        ("pytest a.py", "ERROR at setup of test_a\nE   fixture 'db' not found\n=== 1 error in 0.02s ==="),
+        ("go test ./cart", "# cart\na.go:1:9: undefined: Fts\nFAIL\tshop/cart [build failed]\nFAIL"),
+        ("go test ./cart", "panic: no such module: fts5\nFAIL\tshop/cart [setup failed]"),
+        ("go test ./...", "ok  \tshop/a\t0.1s\nFAIL\tshop/cart [build failed]\nFAIL"),
+        ("jest cart", "FAIL src/a.test.js\n  ● Test suite failed to run\nTest Suites: 1 failed, 1 total\n"
+         "Tests:       0 total"),
+        ("vitest run", " FAIL  a.test.ts [ a.test.ts ]\nError: Failed to resolve import\n"
+         " Test Files  1 failed (1)\n      Tests  no tests"),
+        ("python -m unittest a", "ERROR: a (unittest.loader._FailedTest)\n"
+         "ImportError: Failed to import test module: a\nRan 1 test in 0.000s\n\nFAILED (errors=1)"),
+        ("mvn test", "[ERROR] COMPILATION ERROR :\n[INFO] 1 error\nBUILD FAILURE"),
+        ("rspec a_spec.rb", "An error occurred while loading ./a_spec.rb.\n"
+         "0 examples, 0 failures, 1 error occurred outside of examples"),
+    ],
+)  # fmt: skip
+def test_a_test_runner_that_ran_no_test_has_failed(command: str, output: str) -> None:
+    only("run the tests", *ran(command, output))
+
+
+@each(
+    ("command", "output"),
+    [
+        ("pytest a.py", "FAILED a.py::test_b - ModuleNotFoundError: No module named 'x'\n"
+         "=== 1 failed, 1 error in 0.12s ==="),
+        ("go test ./...", "--- FAIL: TestTotal (0.00s)\nFAIL\tshop/a\t0.1s\nFAIL\tshop/b [build failed]"),
+        ("go test ./a", "panic: boom\nFAIL\tshop/a\t0.004s\nFAIL"),
+        ("jest cart", "FAIL src/a.test.js\n  ● cart › total\nTest Suites: 1 failed, 1 total\n"
+         "Tests:       1 failed, 3 passed, 4 total"),
+        ("jest cart", "FAIL src/a.test.js\n  ● cart › total\n    expect(received).toBe(expected)"),
+        ("python -m unittest a", "ERROR: test_b (a.T)\nValueError: x\nRan 3 tests in 0.001s\n\nFAILED (errors=1)"),
+        ("mvn test", "Tests run: 5, Failures: 0, Errors: 1, Skipped: 0 <<< ERROR!\nBUILD FAILURE"),
+        ("cargo test", "test result: FAILED. 1 passed; 1 failed; 0 ignored"),
+        ("npm test", "not ok 1 - total\n# fail 1"),
+    ],
+)  # fmt: skip
+def test_a_test_that_failed_is_an_answer(command: str, output: str) -> None:
+    assert episodes_of(conversation("run the tests", *ran(command, output))) == []
+
+
+@each(
+    ("tool", "output"),
+    [
+        *[
+            (tool, f"{head} {status}\n\nuse another version")
+            for status in ("400 Bad Request", "403 Forbidden", "410 Gone", "422", "500 Oops")
+            for tool in ("call_service", "web_fetch")
+            for head in ("HTTP/1.1", "HTTP/2", "HTTP")
+        ],
+        ("call_service", "HTTP 410 Gone: this version was removed"),
+        ("call_service", '{"status": 409, "message": "busy with it"}'),
+    ],
+)
+def test_a_status_of_an_error_is_a_failure(tool: str, output: str) -> None:
+    old, new = ({"url": f"https://shop.test/v{version}/carts"} for version in (1, 2))
+    only("fetch it", (tool, old, output), (tool, new, "HTTP/1.1 200 OK\n[]"))
+    fine = output.replace(output.split()[1], "204,", 1)
+    assert not episodes_of(conversation("fetch it", (tool, old, fine), (tool, new, "[]")))
+
+
+@each(
+    ("command", "output", "fix"),
+    [
+        ("ls a/*.cache", "Exit code 1\nzsh: no matches found: a/*.cache", "ls a/*.cache(N)"),
+        ("grep x a/*.log", "Exit code 1\nzsh: no matches found: a/*.log", "grep x a/*.log(N)"),
+        ("rg x a/*.log", "zsh: no matches found: a/*.log", "rg x a/*.log(N)"),
+        ("shopctl x", "bash: line 1: shopctl: bad substitution", "shopctl y"),
+        (
+            "cat a.json | jq .b",
+            "Error: nu::shell::external_command\n\n  × It failed",
+            "open a.json",
+        ),
+        ("run x", "fish: Unknown command: run", "./run x"),
+    ],
+)
+def test_what_the_shell_itself_says_is_a_failure(command: str, output: str, fix: str) -> None:
+    assert fix_of(only("do it", ("Bash", {"command": command}, output), worked(fix))) == fix
+
+
+def test_a_shells_warning_or_a_text_about_shells_is_no_failure() -> None:
+    for command, output in (
+        ("make a", "bash: warning: setlocale: LC_ALL: en_US.UTF-8\nbuilt"),
+        ("cat a.txt", "On zsh: no matches found is an error of the shell"),
+        ("cat menu.yml", "fish: salmon\nbread: rye"),
+    ):
+        assert not episodes_of(conversation("t", worked(command, output), worked(f"{command} b")))
+
+
+@each(
+    ("output", "line"),
+    [
+        ("At line:1 char:9\n+ a && b\n+   ~~\nThe token '&&' is not a valid statement separator.\n"
+         "    + CategoryInfo : ParserError: (:) [], ParentContainsErrorRecordException\n"
+         "    + FullyQualifiedErrorId : InvalidEndOfLine", "The token NAME is not a valid statement separator."),
+        ("Fehler: Hauptklasse a konnte nicht gefunden werden\n"
+         "Exit-Code 1", "Fehler: Hauptklasse a konnte nicht gefunden werden"),
+        ("* What went wrong:\nUnsupported class file major version 65\n"
+         "BUILD FAILED in 2s", "Unsupported class file major version N"),
+        ("Can't locate X in any of the folders\n"
+         "BEGIN failed--compilation aborted at a.pl line 3.", "Can't locate X in any of the folders"),
+        (f"{COLLECTED}=== 1 error in 0.12s ===", "E ModuleNotFoundError: No module named NAME"),
+        ("error: could not read it\n"
+         "error: aborting all of this work because the one before it failed",
+         "error: aborting all of this work because the one before it failed"),
+    ],
+)  # fmt: skip
+def test_the_line_that_says_most_is_shown(output: str, line: str) -> None:
+    assert only("t", *ran("build x", output)).error == line

@@ -51,6 +51,13 @@ def test_words_that_differ_become_arguments(
     assert (None if found is None else found.lines[1]) == line
 
 
+def test_a_name_with_a_sign_is_a_value_wherever_it_stands() -> None:
+    names = ("test_a", "b.c", "d_e")
+    found = common(*(session("make one", f"createdb {name}", "make two") for name in names))
+    assert found is not None
+    assert found.lines[1] == 'createdb "$1"'
+
+
 def test_a_value_at_several_places_is_one_argument() -> None:
     release = ("make dist VERSION={}", "git tag {}", "gh release create {}")
     found = common(*(session(*(one.format(v) for one in release)) for v in ("1.0", "1.1", "2.0")))
@@ -95,3 +102,52 @@ def test_a_new_task_or_a_failure_is_not_skipped_over() -> None:
         "make one", "make two", "make two", "make three", results=("done", "Exit code 2\nerror: x")
     )
     assert common(whole, whole, again) is not None
+
+
+@each(
+    ("commands", "lines"),
+    [
+        (("alembic upgrade head", "flask load {}", "flask anonymise --all", "systemctl restart shop"),
+         ("alembic upgrade head", 'flask load "$1"', "flask anonymise --all", "systemctl restart shop")),
+        (("alembic upgrade head", "flask load --table {}", "systemctl restart shop"),
+         ("alembic upgrade head", 'flask load --table "$1"', "systemctl restart shop")),
+        (("npm ci --workspace {}", "npm run build --workspace {}", "npm publish --workspace {}"),
+         ('npm ci --workspace "$1"', 'npm run build --workspace "$1"', 'npm publish --workspace "$1"')),
+        (("createdb test_{}", "psql -f dump/{}.sql", "vacuumdb test_{}"),
+         ('createdb "$1"', 'psql -f "$2"', 'vacuumdb "$1"')),
+        (("ansible-galaxy install -r req.yml", "ansible-playbook site.yml -l {}", "ansible-playbook smoke.yml -l {}"),
+         ("ansible-galaxy install -r req.yml", 'ansible-playbook site.yml -l "$1"', 'ansible-playbook smoke.yml -l "$1"')),
+        (("cd infra && terraform init", "terraform workspace select {}", "terraform apply -var-file={}.tfvars"),
+         ("( cd infra && terraform init )", 'terraform workspace select "$1"', 'terraform apply -var-file="$2"')),
+        (("alembic upgrade head", "python scripts/load.py {}", "systemctl restart shop-{}"),
+         ("alembic upgrade head", 'python scripts/load.py "$1"', 'systemctl restart "$2"')),
+    ],
+)  # fmt: skip
+def test_a_plain_word_that_differs_is_an_argument(
+    commands: tuple[str, ...], lines: tuple[str, ...]
+) -> None:
+    names = ("orders", "users", "carts")
+    found = common(*(session(*(one.format(name) for one in commands)) for name in names))
+    assert found is not None
+    assert found.lines == lines
+    assert not any(name in head for name in names for head in found.heads)
+
+
+@each(
+    ("first", "second", "third"),
+    [
+        ("git checkout {0}", "npm install {1}", "make deploy"),
+        ("kubectl scale {0}", "docker push {1}", "mail {0}"),
+        ("make {0}", "flask load data", "systemctl restart shop"),
+        ("npm run {0}", "flask load data", "systemctl restart shop"),
+        ("ansible-galaxy install a.yml", "cp {0} x", "cp {1} x"),
+    ],
+)
+def test_commands_that_have_only_their_programs_in_common_are_no_procedure(
+    first: str, second: str, third: str
+) -> None:
+    words = (("main", "zod"), ("dev", "lodash"), ("next", "react"))
+    assert (
+        common(*(session(*(one.format(*pair) for one in (first, second, third))) for pair in words))
+        is None
+    )

@@ -46,6 +46,16 @@ _TELLING = re.compile(
 _ADVICE = re.compile(
     r"\b(?:re-?run|for more|see|hint|help|note|try|visit|read the|usage|full log|debug log)\b", re.I
 )
+# What the shell itself says of a command, before or instead of running it.
+_OF_SHELL = re.compile(
+    r"(?:/\S*/)?-?(?:ba|z|da|k|c|tc|a)?sh: (?!warning|no job|cannot set terminal)|fish: [A-Z]|Error: nu::"
+)
+_STATUS = re.compile(
+    r'\s*(?:HTTP(?:/[\d.]+)? |\{\s*"status(?:_?code)?"\s*:\s*"?)[45]\d\d\b', re.IGNORECASE
+)
+_PROSE = re.compile(r"(?<!\S)[^\W\d_][^\W\d_A-Z]*[.,:;!]?(?!\S)")
+_MOST_PROSE: Final = 6  # a longer line tells no more, and may be an order to its reader
+_LEAST_PROSE: Final = 3
 _FAILED_LINE = re.compile(
     r"(?:\S{1,40}: line \d+: )?(?:[\w./@-]{1,40}:? ){0,2}(?:\[?error|err!|fatal\b|failed\b|failure\b|panic|exception\b|traceback"
     r"|\*\*\* |no such|cannot |could not|not found|unknown |invalid |command not found|[A-Z]\w{2,40}(?:Error|Exception)\b"
@@ -53,7 +63,7 @@ _FAILED_LINE = re.compile(
     re.IGNORECASE,
 )
 _EXIT_LINE = re.compile(
-    r"^\W{0,8}(?:exit(?:ed)?(?: with)? (?:code|status)|process exited|command (?:failed|exited))"
+    r"^\W{0,8}(?:exit(?:ed)?(?: with)?[ -](?:code|status)|process exited|command (?:failed|exited))"
     r"[^\n]{0,40}$",
     re.IGNORECASE,
 )
@@ -99,15 +109,13 @@ _LISTINGS: Final = frozenset(programs_of("use_list"))
 
 @dataclass(frozen=True)
 class _Ran:
-    """A call with its result, as episodes read it. `line` is the masked error line. `is_outside`
-    says that it blames the network, a service or the machine, `is_doubtful` that only words in free
-    form tell that the call failed."""
+    """A call with its result, as episodes read it. `is_outside` says that it blames the network, a
+    service or the machine, `is_doubtful` that only words in free form tell that the call failed."""
 
     call: ToolCall
     run: ToolRun
     output: str
     signature: Signature | None
-    line: str
     is_outside: bool
     is_doubtful: bool
 
@@ -178,12 +186,12 @@ def _ran(call: ToolCall, result: ToolResult) -> _Ran:
     output = text_of(result.parts)[:_RESULT_CHARS]
     is_doubtful = not _has_failed(run)
     if is_doubtful and not _may_have_failed(call, run):
-        return _Ran(call, run, output, None, "", False, False)
+        return _Ran(call, run, output, None, False, False)
     line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL)
     error = _error_class(run.text, line, _names_in(call, run))
     signature = Signature(_tool(call, run), _head(call, run), error)
     is_outside = outside_fault(run) is not None
-    return _Ran(call, run, output, signature, masked(line), is_outside, is_doubtful)
+    return _Ran(call, run, output, signature, is_outside, is_doubtful)
 
 
 def _head(call: ToolCall, run: ToolRun) -> str:
@@ -252,17 +260,19 @@ def _is_answer(run: ToolRun, exit_code: int) -> bool:
     lines = _own_lines(run.text)
     is_searching = command_uses(run.command)[-1:] == (CommandUse.SEARCH,)
     telling = _TELLING.search if is_searching else _FAILED_LINE.match
-    return not any(telling(line) for line in lines[:_FIRST_LINES])
+    return not any(telling(line) or _OF_SHELL.match(line) for line in lines[:_FIRST_LINES])
 
 
 def _sounds_failed(run: ToolRun) -> bool:
     """For clients without a flag or an exit code. Looser than what decides a verdict: a lesson
     needs several such failures, and a call that worked instead."""
-    if looks_failed(run):
+    if looks_failed(run) or (_STATUS.match(run.text) and not _looks(run.command)):
         return True
     if run.kind is ToolKind.READ:
         return False
     lines = _own_lines(run.text)
+    if run.kind is ToolKind.SHELL and any(map(_OF_SHELL.match, lines[:1])):
+        return True
     if _shows_content(run):  # what it shows may be about errors; its own messages bear its name
         return bool(lines) and all(map(_named_by(run.command), lines[:_FIRST_LINES]))
     return any(_FAILED_LINE.match(line) for line in (*lines[:_FIRST_LINES], *lines[-1:]))
@@ -345,6 +355,21 @@ def _error_line(text: str, *, is_shell: bool) -> str:
     return telling or (ordered or [""])[0]
 
 
+def _shown_line(run: ToolRun) -> str:
+    """The line that tells most of a failure, for a reader: one with the name of an error, else one
+    that says in a sentence what was not possible; of several, the last of a command's output and the
+    first of another tool's.
+    """
+    best, rank = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL), (False, 0)
+    lines = _own_lines(run.text) if _JSON_ERROR.search(run.text) is None else []
+    for line in reversed(lines) if run.kind is ToolKind.SHELL else lines:
+        if (_TELLING.search(line) or _refuses(line)) and not _ADVICE.search(line):
+            prose = min(len(_PROSE.findall(line)), _MOST_PROSE)
+            is_named = prose >= _LEAST_PROSE and _ERROR_NAME.search(line) is not None
+            best, rank = max((best, rank), (line, (is_named, prose)), key=lambda one: one[1])
+    return masked(best)
+
+
 def _error_class(text: str, line: str, operands: Iterable[str]) -> str:
     """The name or code of an error, else its line, without the operands of the call."""
     names = _ERROR_NAME.findall(text)
@@ -379,7 +404,7 @@ def _in_task(
                 first.signature,
                 tuple(one.signature for one in later if one.signature),
                 first.call,
-                first.line,
+                _shown_line(first.run),
                 fix,
                 said,
                 _borrowed(_bare(words_of(fix)) - known, done[:remedy]),

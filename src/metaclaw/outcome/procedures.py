@@ -35,6 +35,7 @@ _VALUE: Final = re.compile(r"""[\w./:@+,%-]+|"[^"`$\\]*"|'[^']*'""")
 _OPTION: Final = re.compile(r"((?:--?)?\w[\w-]*=)(.*)", re.DOTALL)
 _OPERATOR: Final = re.compile(r"[;|&<>()]")
 _PLAIN: Final = re.compile(r"[a-z][a-z:_-]{0,30}")
+_ARGUMENT: Final = re.compile(r'"\$\d"')
 _PAUSES: Final = frozenset(("sleep", "wait", "echo", "pwd", "true"))
 # Every agent does these after every task, without being told.
 _EVERYDAY: Final = frozenset(programs_of("everyday"))
@@ -178,12 +179,12 @@ def _windows(
 
 
 def _shape(command: Command) -> Command:
-    """The words without those that may be arguments of a script: paths, versions, quoted texts and
-    the like. Plain words are commands or options to the program, so that another word is another
-    procedure.
+    """The words without those that may be arguments of a script: paths, versions, quoted texts, and
+    plain words behind the program's command.
     """
-    head = len(_head(command).split())
-    return (*command[:head], *map(_argument_shape, command[head:]))
+    head = _head(command).split()
+    fixed = (word if number == 0 or "_" not in word else "" for number, word in enumerate(head))
+    return (*fixed, *map(_argument_shape, command[len(head) :]))
 
 
 def _argument_shape(word: str) -> str:
@@ -197,7 +198,7 @@ def _is_value(word: str) -> bool:
     option = _OPTION.fullmatch(word)
     if option is not None:
         return _VALUE.fullmatch(option[2]) is not None
-    return not word.startswith("-") and not _is_plain(word) and _VALUE.fullmatch(word) is not None
+    return not word.startswith("-") and _VALUE.fullmatch(word) is not None
 
 
 def _is_plain(word: str) -> bool:
@@ -214,11 +215,12 @@ def _procedure(windows: Sequence[tuple[Command, ...]]) -> Procedure | None:
     """One script for these sequences of the same shape; None if too little of them is the same, or
     too little of it is worth a script.
     """
-    heads = tuple(map(_head, windows[0]))
+    heads = tuple(map(_common_head, *windows))
     telling = {head for head in heads if not _is_everyday(head)}
-    if len(set(heads)) < LEAST_COMMANDS or len(telling) < _LEAST_TELLING:
+    if len(telling) < _LEAST_TELLING:
         return None
     values: dict[tuple[str, ...], str] = {}
+    plain: list[tuple[str, ...]] = []
     lines: list[str] = []
     for head, *commands in zip(heads, *windows, strict=True):
         line = []
@@ -231,12 +233,32 @@ def _procedure(windows: Sequence[tuple[Command, ...]]) -> Procedure | None:
                 option[2] if option else word for option, word in zip(options, words, strict=True)
             ]
             values.setdefault(tuple(found), f"a word of `{head}`")
+            if options[0] is None and any(map(_is_plain, words)):
+                plain.append(words)
             number = list(values).index(tuple(found)) + 1
             line.append(f'{options[0][1] if options[0] else ""}"${number}"')
         lines.append(" ".join(line))
-    if len(values) > _MOST_ARGUMENTS:
+    different = {_ARGUMENT.sub("", line) for line in lines}
+    if len(different) < LEAST_COMMANDS or len(values) > _MOST_ARGUMENTS:
+        return None
+    if plain and not _are_one_word(plain):
         return None
     return Procedure(tuple(lines), heads, tuple(values.values()))
+
+
+def _common_head(*commands: Command) -> str:
+    words = zip(*(_head(command).split() for command in commands), strict=False)
+    return " ".join(same[0] for same in words if len(set(same)) == 1)
+
+
+def _are_one_word(plain: Sequence[tuple[str, ...]]) -> bool:
+    """Whether one word differs, alone or as a part of others: where several plain words do, the
+    commands have only their programs in common.
+    """
+    return any(
+        all(word in other for others in plain for word, other in zip(words, others, strict=True))
+        for words in plain
+    )
 
 
 def _is_everyday(head: str) -> bool:

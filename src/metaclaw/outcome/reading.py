@@ -583,6 +583,19 @@ _NOT_PASSED = re.compile(
     r"|<<< (?:failure|error)|\bfailures: [1-9]|\berrors: [1-9]",
     re.IGNORECASE | re.MULTILINE,
 )
+# A runner that could not start: it collected, compiled or set up nothing, so that it counts no test.
+_NOT_STARTED = re.compile(
+    r"\[\w+ failed\]|\bsuite failed to run\b|\berrors? (?:in \d|during|collecting|at setup|occurred outside)"
+    r"|\b(?:0 total|no tests)\b|\bfailed to import\b|\bcompilation (?:error|failed)|\bcould not compile\b"
+    r"|\bbuild failed\b",
+    re.IGNORECASE,
+)
+_A_TEST_FAILED = re.compile(
+    r"^(?!\W*test (?:suites|files)\b)[^\n]*\b[1-9]\d* (?:tests? )?(?:failed|failing|failures?)\b"
+    r"|--- fail|<<< (?:failure|error)|\b(?:failures|failed|failing)[:=] ?[1-9]|# fail [1-9]|\berrors: [1-9]"
+    r"|^failed \S+::|^not ok \d",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 def _meaning(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
@@ -648,7 +661,10 @@ def have_tests_passed(ran: ToolRun) -> bool:
 
 def have_tests_failed(ran: ToolRun) -> bool:
     """Whether tests ran and some failed: that is their answer, not a failure of the call."""
-    return CommandUse.TEST in command_uses(ran.command) and bool(_NOT_PASSED.search(ran.text))
+    if CommandUse.TEST not in command_uses(ran.command):
+        return False
+    may_have = _NOT_PASSED.search(ran.text) and not _NOT_STARTED.search(ran.text)
+    return bool(may_have or _A_TEST_FAILED.search(ran.text))
 
 
 def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:

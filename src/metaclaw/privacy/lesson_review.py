@@ -19,6 +19,7 @@ from metaclaw.text import VERY_COMMON_WORDS, list_terms
 MOST_CHARS: Final = 240
 _LEAST_SAID: Final = 2  # terms of what the person said
 _MOST_COPIED: Final = 2  # words in a row from an output
+_MOST_OF_SYMPTOM: Final = 4  # the same, of how the failed call failed
 _JOINS: Final = frozenset(("and", "or"))
 _QUOTED = re.compile(r"`([^`\n]+)`")
 _TECHNICAL = re.compile(
@@ -30,7 +31,17 @@ _PLAIN_FILE = re.compile(
     r"[\w-]+\.(?:json|toml|ya?ml|mod|lock|xml|txt|md|cfg|ini|properties|sln|csproj|cabal|gradle)",
     re.I,
 )
-_NUMBER = re.compile(r"[\d.,:%-]+")
+# A word in the place of one that differs between tasks.
+_PLACEHOLDER = re.compile(r"<[\w -]{1,30}>|(?<![\w-])[A-Z][A-Z_]+(?![\w(])(?:[= ]value\b)?")
+_CLAUSE = re.compile(r"[;:,.](?:\s|$)|\b(?:since|because|as)\b")
+_MOST_PLACEHOLDERS: Final = 3
+_SIGNS: Final = {
+    "ampersand": "&", "asterisk": "*", "backslash": "\\", "backtick": "`", "brace": "{}",
+    "bracket": "[]", "colon": ":", "comma": ",", "dash": "-", "dollar": "$", "dot": ".",
+    "equals": "=", "hash": "#", "hyphen": "-", "newline": "\n", "parentheses": "()", "pipe": "|",
+    "point": ".", "quotation": "\"'", "quote": "\"'", "semicolon": ";", "slash": "/", "space": " ",
+    "star": "*", "tab": "\t", "underscore": "_",
+}  # fmt: skip
 _WORD = re.compile(r"[\w+./=:-]{2,}")
 _PLAIN_WORD = re.compile(r"[^\W_]+")
 # What turns something off, overrides it, or raises rights, in the words of flags and settings.
@@ -69,8 +80,11 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> Objection | None:
     ):
         return Objection("it says what somebody permits, not what a call needs")
     outputs = "\n".join(episode.output for episode in episodes)
-    for name in (*_QUOTED.findall(line), *_TECHNICAL.findall(line)):
-        if _stands_in(name, known):
+    rest = _QUOTED.sub(
+        lambda quoted: " " if any(_is_like(quoted[1], one) for one in episodes) else quoted[0], line
+    )
+    for name in (*_QUOTED.findall(rest), *_TECHNICAL.findall(rest)):
+        if _stands_in(name, known) or any(_is_like(name, one) for one in episodes):
             continue
         if not _stands_in(name, outputs):
             return Objection(f"{name} stands in no call and in nothing the person said")
@@ -78,9 +92,14 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> Objection | None:
             return Objection(f"only an output of a tool named {name}", waits=True)
     if not _names_its_fix(line, episodes, said):
         return Objection("it names nothing of the call that worked")
-    if borrowed := sorted({word for one in episodes for word in _proposed(one, line)}):
+    proposed = {word for one in episodes for word in one.borrowed}
+    if borrowed := sorted(word for word in proposed if _stands_in(word, line)):
         return Objection(f"an output of a tool had named {borrowed[0]} before", waits=True)
-    if copied := _copied(line, outputs, known):
+    remedy = line
+    for clause in _symptoms(line, episodes):
+        if not _copied(clause, outputs, known, _MOST_OF_SYMPTOM):
+            remedy = remedy.replace(clause, " ")
+    if copied := _copied(remedy, outputs, known, _MOST_COPIED):
         return Objection(f"an output of a tool had said “{copied}” before", waits=True)
     added = sorted({word for episode in episodes for word in _added(episode)})
     failed = "\n".join(call_text(episode.failed) for episode in episodes)
@@ -88,13 +107,31 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> Objection | None:
     return Objection(f"it concerns {risk}", waits=True) if risk else None
 
 
-def _copied(line: str, outputs: str, known: str) -> str:
-    """Words in a row that the line has from an output, and neither from a call nor the person: an
-    order in plain words would come in like this."""
+def _is_like(name: str, episode: Episode) -> bool:
+    """Whether the working call has these words, with others in the place of the placeholders."""
+    parts = [r"\s+".join(map(re.escape, part.split(" "))) for part in _PLACEHOLDER.split(name)]
+    if len(parts) - 1 > _MOST_PLACEHOLDERS or not any(map(_PLAIN_WORD.search, parts)):
+        return False
+    return re.search(r"[^\s;&|]{1,80}".join(parts), call_text(episode.fix)) is not None
+
+
+def _symptoms(line: str, episodes: Sequence[Episode]) -> Iterator[str]:
+    """The clauses that say how the failed call failed, as its output does: they begin with what only
+    that call has, and go on like a statement, not like an order."""
+    gone = {word for one in episodes for word in _removed(one) if not word.isalpha()}
+    for clause in _CLAUSE.split(line):
+        words = _plain(clause).split()
+        if gone.intersection(words[:1]) and not list_terms(" ".join(words[1:2])):
+            yield clause
+
+
+def _copied(line: str, outputs: str, known: str, most: int) -> str:
+    """More words in a row than this that the line has from an output, and neither from a call nor the
+    person: an order in plain words would come in like this."""
     said, brought = _in_a_row(known), _in_a_row(outputs)
     words = _in_a_row(line).split()
-    for at in range(len(words) - _MOST_COPIED):
-        run = f" {' '.join(words[at : at + _MOST_COPIED + 1])} "
+    for at in range(len(words) - most):
+        run = f" {' '.join(words[at : at + most + 1])} "
         is_new = any(f" {word} " not in said for word in run.split() if word not in _JOINS)
         if is_new and run in brought and run not in said:
             return run.strip()
@@ -103,15 +140,6 @@ def _copied(line: str, outputs: str, known: str) -> str:
 
 def _in_a_row(text: str) -> str:
     return " ".join(("", *_PLAIN_WORD.findall(text.lower()), ""))
-
-
-def _proposed(episode: Episode, line: str) -> Iterator[str]:
-    """The words of the fix that an output may have proposed. Numbers, and words of a file's content
-    or another text, which is no command, count only if the line names them."""
-    is_command = command_in(episode.fix.fields) is not None
-    for word in episode.borrowed:
-        if _stands_in(word, line) or (is_command and not _NUMBER.fullmatch(word)):
-            yield word
 
 
 def _risk(text: str, added: Sequence[str], known: str, said: str) -> str:
@@ -137,13 +165,15 @@ def _is_risky_for_git(word: str, text: str) -> bool:
 def _stands_in(name: str, text: str) -> bool:
     """Whether each word of a name stands in the text."""
     low = text.lower()
-    return all(word.strip("./").lower() in low for word in name.split())
+    return all((word.strip("./;,") or word).lower() in low for word in name.split())
 
 
 def _names_its_fix(line: str, episodes: Sequence[Episode], said: str) -> bool:
     """Whether the line has a word that the working call has and the failed one has not, or a word
     of what the person said.
     """
+    if any(_names_sign(line, one) for one in episodes):
+        return True
     mine = _words(line)
     if not any(_added(one) for one in episodes):  # they differ in spaces or in the order of words
         return any(mine & _words(_arguments(one)) for one in episodes)
@@ -176,6 +206,17 @@ def _names_common_word(line: str, episode: Episode) -> bool:
     return bool(put) and bool(replaced - put)
 
 
+def _names_sign(line: str, episode: Episode) -> bool:
+    """Whether the line has signs that the working call has and the failed one has not: in
+    backticks, alone, or by their name."""
+    failed, fix = call_text(episode.failed), call_text(episode.fix)
+    words = set(_PLAIN_WORD.findall(line.lower()))
+    signs = [*_QUOTED.findall(line), *(word for word in line.split() if not _WORD.search(word))]
+    for name, named in _SIGNS.items():
+        signs += named if words & {name, f"{name}s", f"{name}es"} else ""
+    return any(sign in fix and sign not in failed for sign in signs)
+
+
 def _plain(text: str) -> str:
     return " ".join(text.replace("`", " ").replace(".", " ").replace(",", " ").lower().split())
 
@@ -188,6 +229,15 @@ def _programs(episode: Episode) -> set[str]:
 
 def _added(episode: Episode) -> set[str]:
     return set(call_text(episode.fix).split()) - set(call_text(episode.failed).split())
+
+
+def _removed(episode: Episode) -> set[str]:
+    """The words, and values of arguments, that only the failed call has."""
+    failed, fix = (
+        {part for word in text.lower().split() for part in (word, word.rpartition("=")[2])}
+        for text in (call_text(episode.failed), call_text(episode.fix))
+    )
+    return failed - fix
 
 
 def _arguments(episode: Episode) -> str:
