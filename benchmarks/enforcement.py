@@ -20,7 +20,6 @@ an agent works tells which commands were run."""
 
 import argparse
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -43,7 +42,7 @@ from benchmarks.proxy.procfs import cpu_s
 from tests.support.agent_schedule import CYCLE, REAL_AGENTS, Result, run_agent, schedule
 from tests.support.holding import PARAMETERS, new_agent, write_rule
 from tests.support.program import NOT_LEARNING, Program, providers_toml
-from tests.support.strict_provider import BAD, STEPS, Answer, StrictProvider
+from tests.support.strict_provider import BAD, STEPS, Answer, RemindedProvider, StrictProvider
 
 RULE = "no-force-push"
 TARGETS = (
@@ -63,7 +62,6 @@ _FIRST_TEXT = {
     "messages": b'"text_delta"',
     "responses": b"response.output_text.delta",
 }
-_ADDED = re.compile(r'\s*<house_rules by="metaclaw".*?</house_rules>\s*', re.DOTALL)
 _RULES, _HELD = 30, 10
 _PAUSE_S = 0.002
 
@@ -98,7 +96,7 @@ GOALS = {
 
 
 @dataclass
-class ScriptedProvider(StrictProvider):
+class ScriptedProvider(RemindedProvider):
     """Knows all calls it made, and has nothing to say to requests of the program's own."""
 
     made: dict[str, str] = field(default_factory=dict)
@@ -108,27 +106,12 @@ class ScriptedProvider(StrictProvider):
     ) -> tuple[int, dict[str, Any] | list[bytes]]:
         if headers.get("x-metaclaw-purpose") not in (None, "enforce"):
             return 503, {"error": {"message": "not scripted", "type": "server_error"}}
-        return super().reply(wire, _without_reminders(request), headers)
+        return super().reply(wire, request, headers)
 
     def _make(self, step: str) -> Answer:
         answer = super()._make(step)
         self.made.update(answer.calls)
         return answer
-
-
-def _without_reminders(value: Any) -> Any:
-    """A request as its client wrote it: a reminder stands in one request only, and is no part of
-    the history.
-    """
-    if isinstance(value, str):
-        return _ADDED.sub("", value)
-    if isinstance(value, list):
-        return [_without_reminders(one) for one in value]
-    return (
-        {key: _without_reminders(one) for key, one in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
 
 
 @dataclass

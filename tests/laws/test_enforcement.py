@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import cycle
 from random import Random
 from typing import Any
 
@@ -37,7 +38,7 @@ from metaclaw.domain.check import Finding
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import OnError, Rule, Skill
 from metaclaw.domain.status import Health, StoreHealth
-from metaclaw.domain.turn import HoldEnd, TrueAnswer, Turn
+from metaclaw.domain.turn import REMINDER, HoldEnd, TrueAnswer, Turn
 from metaclaw.domain.verdict import Outcome
 from metaclaw.ports import Call, Headers
 from metaclaw.proxy import (
@@ -59,11 +60,20 @@ from metaclaw.proxy.enforcement import call_judge
 from metaclaw.proxy.enforcement.enforcer import Stored
 from metaclaw.proxy.http.body import read
 from metaclaw.proxy.http.client import Client, Incoming
+from metaclaw.proxy.reminders import Due, NoReminders
 from metaclaw.skills import Budgets, LibraryView
 from metaclaw.upstream import ProviderHealth
 from tests.support.cases import each
 from tests.support.depth import tries
-from tests.support.strict_provider import BAD, GOOD, OWN, STEPS, Answer, StrictProvider
+from tests.support.strict_provider import (
+    BAD,
+    GOOD,
+    OWN,
+    STEPS,
+    Answer,
+    RemindedProvider,
+    StrictProvider,
+)
 
 PATHS = {
     Wire.CHAT: "/v1/chat/completions",
@@ -215,6 +225,18 @@ class Line:
         return
 
 
+class EveryOther:
+    """A reminder of the held rule in every other request."""
+
+    broken = (RULE.name,)
+
+    def __init__(self, *, first: bool) -> None:
+        self._is_due = cycle((first, not first))
+
+    def due(self, incoming: Incoming, placed: tuple[SkillName, ...]) -> Due:
+        return Due((RULE,) if next(self._is_due) else ())
+
+
 class House:
     """The request path, with one provider and some rules."""
 
@@ -224,6 +246,7 @@ class House:
         *rules: Skill,
         judge: CallJudge | None = None,
         has_tools: bool = False,
+        reminders: Any = None,
     ) -> None:
         view, routes = LibraryView.of(1, rules), Providers([provider])
         self.book = Book()
@@ -236,7 +259,11 @@ class House:
         self._pipeline = Pipeline(
             origins=Origins(silence_s=3600),
             placer=Placer(
-                lambda: view, Budgets(), has_tools=has_tools, takes_tools=routes.takes_tools
+                lambda: view,
+                Budgets(),
+                has_tools=has_tools,
+                takes_tools=routes.takes_tools,
+                reminders=reminders or NoReminders(),
             ),
             similarity=NoSimilarity(),
             enforcer=self.enforcer,
@@ -455,6 +482,35 @@ def test_a_client_sees_one_valid_message_and_the_provider_its_own_history(
 
     asyncio.run(talk())
     assert strict.refused == []
+
+
+@each("wire", list(Wire))
+@each("speaks", list(Wire))
+@each("stream", [False, True])
+@each("first", [False, True])
+def test_reminders_come_and_go_and_the_provider_knows_its_history(
+    wire: Wire, speaks: Wire, stream: bool, first: bool
+) -> None:
+    strict = RemindedProvider(random=Random(1))
+    provider = InProcess(strict, frozenset((speaks,)), Random(1))
+    house = House(provider, RULE, reminders=EveryOther(first=first))
+
+    async def talk() -> None:
+        history: list[Any] = []
+        for plan in ("bad good", "mixed two", "two", "bad bad bad", "text"):
+            said: list[Any] = [{"role": "user", "content": f"PLAN {plan}"}]
+            while said:
+                history += said
+                response = await house.post(wire, request_of(wire, history, stream))
+                assert response.status_code == 200, response.text
+                _, calls, kept, _ = read_by_sdk(wire, stream, response)
+                history += kept
+                said = results_of(wire, calls) if calls else []
+
+    asyncio.run(talk())
+    assert strict.refused == []
+    anchors = [[one.anchor for one in turn.placements] for turn in house.book.turns]
+    assert [REMINDER in one for one in anchors] == [first, not first] * 4
 
 
 @each("wire", list(Wire))

@@ -13,6 +13,7 @@ so are calls without results and results without calls."""
 import asyncio
 import hashlib
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -258,6 +259,40 @@ class StrictProvider:
         return any(
             json.loads(one)["text"] == turn["text"] for one in self.issued.get(_print(seen), set())
         )
+
+
+_REMINDER = re.compile(r'\s*<house_rules by="metaclaw".*?</house_rules>\s*', re.DOTALL)
+
+
+class RemindedProvider(StrictProvider):
+    """A strict provider whose requests hold reminders: they stand in one request only, and are no
+    part of the history.
+    """
+
+    def reply(
+        self, wire: str, request: Json, headers: dict[str, str]
+    ) -> tuple[int, Json | list[bytes]]:
+        return super().reply(wire, _without_reminders(request), headers)
+
+
+def _without_reminders(value: Any) -> Any:
+    """A request as its client wrote it. A part or a message that is only a reminder goes with it."""
+    if isinstance(value, str):
+        return _REMINDER.sub("", value)
+    if isinstance(value, list):
+        return [_without_reminders(one) for one in value if not _is_reminder(one)]
+    if isinstance(value, dict):
+        return {key: _without_reminders(one) for key, one in value.items()}
+    return value
+
+
+def _is_reminder(value: Any) -> bool:
+    """Whether a text, a part, or a message of the person is nothing but a reminder."""
+    if isinstance(value, list):
+        return bool(value) and all(map(_is_reminder, value))
+    if isinstance(value, dict):
+        return _is_reminder(value.get("content" if value.get("role") == "user" else "text"))
+    return isinstance(value, str) and _REMINDER.fullmatch(value) is not None
 
 
 def read_turns(wire: str, request: Json) -> list[Json]:
