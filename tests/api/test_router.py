@@ -8,10 +8,10 @@ import anyio.lowlevel
 import httpx
 import pytest
 
-from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Body, Route, Router
+from metaclaw.api.router import ApiError, ApiRequest, ApiStream, RequestBody, Route, Router
 from metaclaw.errors import StoreError
 
-FIELDS = Body({"name": {"type": "string"}, "count": {"type": "integer"}})
+FIELDS = RequestBody({"name": {"type": "string"}, "count": {"type": "integer"}})
 
 
 async def echo(ask: ApiRequest) -> object:

@@ -10,7 +10,7 @@ import torch
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Datum, Drawing, RunProgress
-from metaclaw.engine.training.calls import UNTRAINED, Call, Source
+from metaclaw.engine.training.calls import UNTRAINED, Source, TrainerCall
 from metaclaw.engine.training.lora import read_adapter
 from metaclaw.engine.training.process import Trainer
 from metaclaw.errors import TrainingError
@@ -212,5 +212,5 @@ def test_keeping_again_replaces_and_leaves_no_rubbish(model: Path, tmp_path: Pat
 def test_what_needs_a_run_or_weights_that_are_not_there_is_refused(
     method: str, arguments: tuple[object, ...], model: Path
 ) -> None:
-    answer = make_trainer(model).answer(Call(method, arguments))
+    answer = make_trainer(model).answer(TrainerCall(method, arguments))
     assert isinstance(answer, TrainingError)

@@ -12,7 +12,7 @@ from torch import Tensor
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss
 from metaclaw.engine.trainer import EmbeddedTrainer
-from metaclaw.engine.training.calls import Call, FromTrainer
+from metaclaw.engine.training.calls import FromTrainer, TrainerCall
 from metaclaw.engine.training.learner import Learner, is_out_of_memory
 from metaclaw.engine.training.packing import Pairs
 from metaclaw.engine.training.process import Trainer
@@ -134,7 +134,7 @@ def test_a_process_without_memory_for_the_model_answers_instead_of_dying(tmp_pat
         raise torch.OutOfMemoryError(_SAID)
 
     answer = Trainer(make, "model", "base").answer(
-        Call("open", (RunPlan("run", None, 4, 3, tmp_path / "run"),))
+        TrainerCall("open", (RunPlan("run", None, 4, 3, tmp_path / "run"),))
     )
     assert isinstance(answer, TrainerMemoryError)
     assert "too little memory" in str(answer)

@@ -9,6 +9,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw import __version__
 from metaclaw.api.home_routes import HomeRoutes
+from metaclaw.api.home_table import home_table
 from metaclaw.api.router import (
     ApiError,
     ApiRequest,
@@ -71,7 +72,7 @@ class Api:
 
     @cached_property
     def _router(self) -> Router:
-        routes = [*self._pages.table(), *routes_of(self), *self._facts.home.table()]
+        routes = [*self._pages.table(), *routes_of(self), *home_table(self._facts.home)]
         return Router(routes, self._failed)
 
     async def __call__(

@@ -2,17 +2,16 @@
 runs.
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from metaclaw.api.cost import Cost
 from metaclaw.api.events import EventFeed
-from metaclaw.api.policy import PolicyOwner
-from metaclaw.api.router import Route, routes_of
 from metaclaw.api.turns import Titles, Words
 from metaclaw.config import Config
+from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.policy import Serving
 from metaclaw.domain.skill import Skill
@@ -21,6 +20,22 @@ from metaclaw.store import Database, LedgerReader, Overview, SqlCandidates
 
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
+
+
+class PolicyOwner(Protocol):
+    """Commands for weights. Each returns once it is done; raises RefusedError and TrainingError."""
+
+    async def train(self) -> Mapping[str, Json]:
+        """Start training now with the turns there are; return facts about them."""
+
+    async def promote(self, number: int) -> object:
+        """Let this version answer all requests from now on."""
+
+    async def rollback(self, to: int | None) -> int:
+        """Go back to an earlier version, or by one step; return the version that serves then."""
+
+    def training(self) -> Mapping[str, Json]:
+        """The state of training: state, step, version, paused_reason, and more."""
 
 
 @dataclass(frozen=True)
@@ -63,19 +78,3 @@ class HomeRoutes:
         """The projects of sessions and of rules. Blocks."""
         of_rules = {rule.workspace for rule in self.rulebook.rules() if rule.workspace}
         return sorted({*self.reader.workspaces(), *of_rules})
-
-    def table(self) -> list[Route]:
-        """The routes. Their modules are imported here: the start does not need them."""
-        from metaclaw.api.agent_files import AgentFileRoutes
-        from metaclaw.api.learning import LearningRoutes
-        from metaclaw.api.policy import PolicyRoutes
-        from metaclaw.api.rules import EnforcementRoutes, RuleRoutes
-        from metaclaw.api.sessions import SessionRoutes
-        from metaclaw.api.skills import SkillRoutes
-        from metaclaw.api.why import WhyRoutes
-
-        return routes_of(
-            *(SessionRoutes(self), WhyRoutes(self), LearningRoutes(self), SkillRoutes(self)),
-            *(RuleRoutes(self), AgentFileRoutes(self), self.cost, PolicyRoutes(self)),
-            EnforcementRoutes(self),
-        )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from anyio.to_thread import run_sync
 
 from metaclaw.api.home_routes import HomeRoutes
-from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Body, route
+from metaclaw.api.router import ApiError, ApiRequest, ApiStream, RequestBody, route
 from metaclaw.api.status_words import short
 from metaclaw.api.turns import last_words, resolve
 from metaclaw.api.views import (
@@ -25,7 +25,7 @@ _MOST_ROWS = 100_000
 _MOST_SAID = 160
 _MOST_COMMENT_CHARS = 10_000
 _MOST_GENERATION = 2**31 - 1
-_FEEDBACK = Body(
+_FEEDBACK = RequestBody(
     {
         "turn": {
             "type": "string",
@@ -37,7 +37,7 @@ _FEEDBACK = Body(
     },
     ("turn", "outcome"),
 )
-_REVERT = Body(
+_REVERT = RequestBody(
     {"generation": {"type": "integer", "minimum": 0, "maximum": _MOST_GENERATION}},
     ("generation",),
 )

@@ -2,25 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.router import ApiError, ApiRequest, Body, route
+from metaclaw.api.home_routes import HomeRoutes
+from metaclaw.api.router import ApiError, ApiRequest, RequestBody, route
 from metaclaw.api.views import picked, time_view
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion
 from metaclaw.store import SqlBatches, SqlPolicies
 
-if TYPE_CHECKING:
-    from metaclaw.api.home_routes import HomeRoutes
-
 _MOST_ROWS = 100_000
 _MOST_VERSION = 2**31 - 1
 _WHERE = "/api/policy lists the versions"
 _VERSION: Mapping[str, Json] = {"type": "integer", "minimum": 0, "maximum": _MOST_VERSION}
-_PROMOTE = Body({"version": _VERSION}, ("version",))
-_ROLLBACK = Body({"version": _VERSION})
+_PROMOTE = RequestBody({"version": _VERSION}, ("version",))
+_ROLLBACK = RequestBody({"version": _VERSION})
 
 UNTRAINED: Mapping[str, Json] = {
     "state": "off",
@@ -31,27 +29,11 @@ UNTRAINED: Mapping[str, Json] = {
 """The training state if no weights are trained."""
 
 
-class PolicyOwner(Protocol):
-    """Commands for weights. Each returns once it is done; raises RefusedError and TrainingError."""
-
-    async def train(self) -> Mapping[str, Json]:
-        """Start training now with the turns there are; return facts about them."""
-
-    async def promote(self, number: int) -> object:
-        """Let this version answer all requests from now on."""
-
-    async def rollback(self, to: int | None) -> int:
-        """Go back to an earlier version, or by one step; return the version that serves then."""
-
-    def training(self) -> Mapping[str, Json]:
-        """The state of training: state, step, version, paused_reason, and more."""
-
-
 @dataclass(frozen=True, slots=True)
 class PolicyRoutes:
     """The routes for weights."""
 
-    home: "HomeRoutes"
+    home: HomeRoutes
 
     @route(
         "GET",

@@ -33,7 +33,7 @@ class ApiError(MetaClawError):
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class RequestBody:
     """The JSON object that a route takes: its fields with their JSON Schemas, and those it must
     have.
     """
@@ -142,7 +142,7 @@ class Route:
     """A coroutine function, or a function that blocks and is called in a thread."""
     summary: str
     parameters: tuple[str, ...] = ()
-    body: Body | None = None
+    body: RequestBody | None = None
     is_page: bool = False
     """Whether it is for a browser, and not part of the documented API."""
 
@@ -156,7 +156,7 @@ def route(
     path: str,
     summary: str,
     parameters: tuple[str, ...] = (),
-    body: Body | None = None,
+    body: RequestBody | None = None,
     *,
     is_page: bool = False,
 ) -> Callable[[Serve], Serve]:

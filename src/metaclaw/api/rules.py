@@ -11,7 +11,7 @@ from typing import Any, cast
 from anyio.to_thread import run_sync
 
 from metaclaw.api.home_routes import HomeRoutes
-from metaclaw.api.router import ApiError, ApiRequest, Body, route
+from metaclaw.api.router import ApiError, ApiRequest, RequestBody, route
 from metaclaw.api.views import (
     followed_view,
     held_rules,
@@ -47,7 +47,7 @@ _TEXT: Mapping[str, Json] = {
     "maxLength": MAX_RULE_CHARS,
     "description": "What is to be followed or remembered",
 }
-_CHANGES = Body(
+_CHANGES = RequestBody(
     {
         "text": _TEXT,
         "when": {
@@ -78,7 +78,7 @@ _CHANGES = Body(
         **{name: {"enum": [*CHOICES[name], None]} for name in ("enforce", "on_error", "on_break")},
     }
 )
-_NEW = Body(
+_NEW = RequestBody(
     {
         "kind": {"enum": ["rule", "fact"]},
         **_CHANGES.fields,
@@ -91,19 +91,19 @@ _NEW = Body(
         },
     }
 )
-_UNDO = Body({"generation": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}})
-_REWRITE = Body(
+_UNDO = RequestBody({"generation": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}})
+_REWRITE = RequestBody(
     {
         "description": {**_NULLABLE, "description": "When to use it"},
         "body": {**_NULLABLE, "description": "What to do, as Markdown"},
         "text": {"type": "string", "description": "The whole SKILL.md, instead of both"},
     }
 )
-_FILE = Body(
+_FILE = RequestBody(
     {"text": {"type": "string", "description": "Markdown, or the JSON of an export"}}, ("text",)
 )
-_PIN = Body({"pinned": {"type": "boolean"}})
-_ENFORCE = Body({"on": {"type": "boolean"}}, ("on",))
+_PIN = RequestBody({"pinned": {"type": "boolean"}})
+_ENFORCE = RequestBody({"on": {"type": "boolean"}}, ("on",))
 
 
 @contextmanager

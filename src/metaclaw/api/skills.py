@@ -6,7 +6,7 @@ from typing import Any, Final
 from anyio.to_thread import run_sync
 
 from metaclaw.api.home_routes import HomeRoutes
-from metaclaw.api.router import ApiError, ApiRequest, Body, route
+from metaclaw.api.router import ApiError, ApiRequest, RequestBody, route
 from metaclaw.api.views import (
     lesson_use_view,
     picked,
@@ -35,7 +35,7 @@ from metaclaw.store import LessonUse, SqlEpisodes
 
 _FILE: Final = "SKILL.md"
 _MOST_LESSONS: Final = 1000
-_ADD: Final = Body(
+_ADD: Final = RequestBody(
     {
         "files": {
             "type": "array",
@@ -52,7 +52,7 @@ _ADD: Final = Body(
     },
     ("files",),
 )
-_TEST: Final = Body(
+_TEST: Final = RequestBody(
     {
         "name": {"type": "string"},
         "text": {"type": "string", "description": "A whole SKILL.md"},

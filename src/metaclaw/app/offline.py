@@ -23,6 +23,7 @@ from metaclaw.api import (
     Route,
     Router,
     Titles,
+    home_table,
 )
 from metaclaw.config import Config, load
 from metaclaw.domain.chat import Json
@@ -171,7 +172,7 @@ class _Offline:
         async def switch(is_on: bool) -> None:
             await run_sync(cursors.move_cursor, ENFORCEMENT_OFF, 0 if is_on else 1)
 
-        return HomeRoutes(
+        home = HomeRoutes(
             config=config,
             database=database,
             rulebook=Rulebook(self._library, SqlGenerations(database)),
@@ -188,7 +189,8 @@ class _Offline:
             switch_holding=switch,
             end_session=_end,
             noted=lambda rule, turn: None,
-        ).table()
+        )
+        return home_table(home)
 
     async def _owner(self) -> "OwnerActions":
         # It brings most of the learner along, so it is imported where an action needs it.

@@ -146,7 +146,7 @@ async def spawn(module: str, arguments: Sequence[str], variables: Mapping[str, s
         stdout=asyncio.subprocess.PIPE,
         env=variables,
         start_new_session=is_linux,
-        process_group=None if is_linux else 0,
+        preexec_fn=None if is_linux else os.setpgrp,  # uvloop has no process_group
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -70,7 +70,7 @@ def attend_to_cache(queries: Tensor, keys: Tensor, values: Tensor, call: CachedC
     return result
 
 
-class Change:
+class AdapterProducts:
     """An adapter's part of every product: A matrices of a bundle above each other, and B matrices
     times the scale, each in the columns of its own projection. All are views of one vector.
     """
@@ -135,7 +135,7 @@ class ServedModel:
         )
         self._stack = Stack(shape, weights, self.context)
         self.cache = Cache(shape, slots, self.context, dtype, device=device)
-        self._change: Change | None = None
+        self._change: AdapterProducts | None = None
         self._singles = None if device == "cpu" else _SingleTokens(slots, shape, where)
         self._warm()
 
@@ -150,8 +150,8 @@ class ServedModel:
             other._warm()
         return other
 
-    def _new_change(self, rank: int) -> Change:
-        return Change(self._shapes, self.shape.layers, rank, self.cache.rows[0])
+    def _new_change(self, rank: int) -> AdapterProducts:
+        return AdapterProducts(self._shapes, self.shape.layers, rank, self.cache.rows[0])
 
     @torch.inference_mode()
     def run(self, spans: Sequence[Span], wanted: Sequence[int]) -> Tensor:
@@ -213,7 +213,7 @@ class ServedModel:
         singles.recorder.run(key, partial(self._step, singles, size, live))
         return singles.logits[: len(rows)]
 
-    def _step(self, singles: "_SingleTokens", size: int, live: Change | None) -> None:
+    def _step(self, singles: "_SingleTokens", size: int, live: AdapterProducts | None) -> None:
         _, positions, slots = singles.inputs[:size].unbind(1)
         call = CachedCall(
             bounds=singles.bounds[: size + 1],
@@ -243,11 +243,11 @@ class _SingleTokens:
         self.inputs = torch.zeros(slots, 3, dtype=torch.long, device=device)
         self.logits = torch.zeros(slots, shape.vocabulary, device=device)
         self.bounds = torch.arange(slots + 1, dtype=torch.int32, device=device)
-        self.changes: dict[int, Change] = {}
+        self.changes: dict[int, AdapterProducts] = {}
         """The adapter that the recordings read, for each rank."""
-        self._present: dict[int, ReferenceType[Change]] = {}
+        self._present: dict[int, ReferenceType[AdapterProducts]] = {}
 
-    def take(self, change: Change) -> Change:
+    def take(self, change: AdapterProducts) -> AdapterProducts:
         """The adapter that the recordings read, which is this one from now on."""
         live = self.changes[change.rank]
         known = self._present.get(change.rank)

@@ -31,7 +31,7 @@ from metaclaw.domain.training import (
 )
 from metaclaw.engine.child_process import TrainerProcess, default_threads, start_trainer
 from metaclaw.engine.frames import TrainerOptions, pack
-from metaclaw.engine.training.calls import UNTRAINED, Call, Planned, Source
+from metaclaw.engine.training.calls import UNTRAINED, Planned, Source, TrainerCall
 from metaclaw.engine.training.run_files import remove_run
 from metaclaw.errors import TrainerMemoryError, TrainingError
 from metaclaw.ports import Abilities, RunPlan
@@ -327,7 +327,7 @@ class EmbeddedTrainer:
             async with self._one_at_a_time:
                 self._watch_memory()
                 child = self._child or await self._start()
-                child.send(pack(Call(method, arguments), pickle.dumps))
+                child.send(pack(TrainerCall(method, arguments), pickle.dumps))
                 return await self._next_answer(child)
         finally:
             self._watch_memory()

@@ -16,7 +16,7 @@ import msgspec
 
 from metaclaw.engine.convert import prepare_model, require
 from metaclaw.engine.frames import Pipe, TrainerOptions
-from metaclaw.engine.training.calls import Answer
+from metaclaw.engine.training.calls import TrainerAnswer
 from metaclaw.errors import EngineError, MissingPackageError, TrainingError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _serve(options: TrainerOptions, pipe: "Line") -> None:
     prepare_model(options, lambda share: None)
     model = _fingerprint(Path(options.folder))
     device, dtype = choose_place(options.device, options.dtype)
-    pipe.send(Answer((device, dtype)))
+    pipe.send(TrainerAnswer((device, dtype)))
 
     def make(rank: int, seed: int) -> Learner:
         return Learner(

@@ -1,5 +1,5 @@
 """The messages between the program and its trainer process: calls of the methods of `Trainer`, each
-with one answer, which is an `Answer` or a TrainingError.
+with one answer, which is an `TrainerAnswer` or a TrainingError.
 
 They are pickled. Both ends are the same program, on pipes of their own, so pickle is safe."""
 
@@ -9,20 +9,20 @@ from typing import Final, NamedTuple, TypeAlias
 from metaclaw.errors import TrainingError
 
 
-class Call(NamedTuple):
-    """Call a method of the `Trainer`."""
+class TrainerCall(NamedTuple):
+    """TrainerCall a method of the `Trainer`."""
 
     method: str
     arguments: tuple[object, ...]
 
 
-class Answer(NamedTuple):
+class TrainerAnswer(NamedTuple):
     """What the method returned; the first answer says that the process is ready."""
 
     value: object
 
 
-FromTrainer: TypeAlias = Answer | TrainingError
+FromTrainer: TypeAlias = TrainerAnswer | TrainingError
 
 Source: TypeAlias = str | None
 """Which weights: those of the adapter in this folder, of the untrained model, or of the open run as

@@ -30,11 +30,11 @@ from metaclaw.engine.checkpoint import map_tensors
 from metaclaw.engine.frames import Pipe
 from metaclaw.engine.training.calls import (
     UNTRAINED,
-    Answer,
-    Call,
     FromTrainer,
     Planned,
     Source,
+    TrainerAnswer,
+    TrainerCall,
 )
 from metaclaw.engine.training.learner import Learner, describe_memory_error, is_out_of_memory
 from metaclaw.engine.training.lora import (
@@ -58,7 +58,7 @@ TRAINING_FILE: Final = "training_state.safetensors"
 """The file next to a kept adapter from which training can continue."""
 _GRADIENT: Final = "gradient"
 
-Line: TypeAlias = Pipe[Call, FromTrainer]
+Line: TypeAlias = Pipe[TrainerCall, FromTrainer]
 
 
 class Run:
@@ -216,14 +216,14 @@ class Trainer:
         self._plan: RunPlan | None = None
 
     def serve(self, pipe: Line) -> None:
-        """Answer until the pipe ends."""
+        """TrainerAnswer until the pipe ends."""
         while True:
             pipe.send(self.answer(pipe.wait()))
 
-    def answer(self, call: Call) -> FromTrainer:
+    def answer(self, call: TrainerCall) -> FromTrainer:
         """Do a call; return its value or its error."""
         try:
-            return Answer(getattr(self, call.method)(*call.arguments))
+            return TrainerAnswer(getattr(self, call.method)(*call.arguments))
         except TrainingError as error:
             return error
         except MetaClawError as error:
