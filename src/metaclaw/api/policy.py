@@ -6,7 +6,7 @@ from typing import Any
 
 from anyio.to_thread import run_sync
 
-from metaclaw.api.home_routes import HomeRoutes
+from metaclaw.api.home_routes import HomeRoutes, PolicyOwner
 from metaclaw.api.router import ApiError, ApiRequest, RequestBody, route
 from metaclaw.api.views import picked, time_view
 from metaclaw.domain.chat import Json
