@@ -4,8 +4,10 @@ at once.
 
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
+import anyio
 import pytest
 
 from metaclaw.domain.candidate import Standing
@@ -15,7 +17,7 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source
-from metaclaw.errors import BudgetError, UpstreamError
+from metaclaw.errors import BudgetError, StoreError, UpstreamError
 from metaclaw.learn.supervision import LISTEN_CURSOR
 from metaclaw.ports import Purpose
 from tests.learn.learning import ADA, ScriptedLearning, Speaker, Talk
@@ -581,6 +583,27 @@ async def test_a_sure_phrase_that_better_words_replaced_does_not_come_back_when_
     learning.restart()
     await learning.listen()
     assert learning.names == ["use-four-spaces"]
+
+
+async def test_a_message_whose_rule_could_not_be_stored_is_read_again_when_the_loop_is_restarted(
+    new_learning: NewLearning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learning = await new_learning(listener=Speaker("world/listener", Script({})))
+    begin, failures = learning.candidates.begin_attempt, iter([StoreError("read-only")])
+
+    def fails_once(*arguments: Any) -> int:
+        for error in failures:
+            raise error
+        return begin(*arguments)
+
+    monkeypatch.setattr(learning.candidates, "begin_attempt", fails_once)
+    await Talk(learning).say("From now on, always use four spaces.", "All right.")
+    for _ in range(2):
+        with suppress(StoreError, ExceptionGroup), anyio.move_on_after(1):
+            await learning.listening.run()
+    assert [one.body for one in learning.library.view.skills] == [
+        "From now on, always use four spaces."
+    ]
 
 
 async def test_messages_that_a_person_sends_one_after_the_other_are_all_read_and_once(

@@ -210,6 +210,7 @@ class Listening:
         self._not_understood.clear()
         self._set_aside.clear()
         self._busy.clear()
+        self._said.clear()  # what the loop had begun when it failed is no repetition
         self._kept = await run_sync(self.cursors.cursor, LISTEN_CURSOR)
         interrupted = await run_sync(self.candidates.interrupted)
         listened = (attempt for attempt in interrupted if attempt.kind == LISTENED)
