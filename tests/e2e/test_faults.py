@@ -67,6 +67,8 @@ class OpenConnection:
         )
         response = self._connection.getresponse()
         text = response.read()
+        if response.status == 503 and response.getheader("connection") == "close":
+            raise ConnectionRefusedError(text)  # there are too many connections
         assert self._connection.sock is sock, "the connection was closed"
         assert response.status == 200, text
         self._turn = response.headers["x-metaclaw-turn"]

@@ -561,6 +561,7 @@ async def test_a_message_that_waits_although_its_failure_became_a_lesson_is_read
     reader.rule = Script(meanings)
     await said(learning, "Always use four spaces, please, as I told you.", "Write a parser.")
     assert learning.names == ["indent-with-four-spaces"]
+    await learning.listen()  # moves the cursor behind the last message
     asked = len(reader.asked)
     learning.restart()
     learning.listener = reader
