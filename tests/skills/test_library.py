@@ -507,6 +507,34 @@ class SlowGenerations(Generations):
         return published
 
 
+def test_a_publication_is_in_force_at_once_although_no_thread_can_write_its_files(
+    library: SkillLibrary, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.sync()
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refuse)
+        assert names(library.publish([ESPRESSO], (), "noted espresso")) == ["espresso"]
+        assert "can't start new thread" in str(library.trouble)
+    assert names(library.sync()) == ["espresso"]
+    assert library.trouble is None
+    assert read_skill(folder / "espresso" / "SKILL.md").body == ESPRESSO.body
+
+
+def test_a_view_that_was_not_shown_after_its_publication_is_shown_by_the_next_look(
+    library: SkillLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.sync()
+    with monkeypatch.context() as broken:
+        broken.setattr(library, "_show", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            library.publish([ESPRESSO], (), "noted espresso")
+    assert names(library.sync()) == ["espresso"]
+
+
 def test_a_settled_view_has_what_the_store_already_announced(folder: Path) -> None:
     generations = SlowGenerations()
     library = SkillLibrary(folder, generations)

@@ -279,10 +279,13 @@ class FolderUpkeep:
             )
             return []
         self._contested -= self._due.keys()
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            faults = dict(
-                zip(self._due, pool.map(self._bring_in_line, self._due.items()), strict=True)
-            )
+        try:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                found = list(pool.map(self._bring_in_line, self._due.items()))
+        except RuntimeError as error:  # no thread can be started
+            self.trouble = f"skill files are behind their generation: {error}"
+            return []
+        faults = dict(zip(self._due, found, strict=True))
         for fault in filter(None, faults.values()):
             self.trouble = f"a skill file is behind its generation: {fault}"
         done = sorted(name for name, fault in faults.items() if fault is None)
@@ -291,7 +294,7 @@ class FolderUpkeep:
             return removed
         try:
             flush_skills(self._folder, done)
-        except SkillError as error:
+        except (SkillError, RuntimeError) as error:
             self.trouble = f"skill files are written but may not outlive a loss of power: {error}"
             return removed
         for name in done:

@@ -280,7 +280,8 @@ class SkillLibrary:
             self._skipped = self._skipped.copy()
             self._take_in(changes)
             self._settle(is_waited_for=is_waited_for)
-        if not self._shown or self._edits or self._index is not index or self._skipped != skipped:
+        is_behind = not self._shown or self._number != self._view.generation
+        if is_behind or self._edits or self._index is not index or self._skipped != skipped:
             self._publish_edits()
         for name, found in self._read_files.items():
             self._upkeep.agree(name, found)
