@@ -23,6 +23,9 @@ ESPRESSO = Skill(SkillName("espresso"), "When brewing espresso on the lever mach
 ORCHIDS = Skill(SkillName("orchids"), "When watering orchids in the bathroom", "Rain water.")
 
 
+THIRD = Skill(SkillName("third"), "When testing a third skill in a library", "Test.")
+
+
 class Clock:
     """A clock far enough ahead that every file is settled, unless it is told otherwise."""
 
@@ -517,10 +520,11 @@ def test_a_publication_is_in_force_at_once_although_no_thread_can_write_its_file
 
     with monkeypatch.context() as without_threads:
         without_threads.setattr(threading.Thread, "start", refuse)
-        assert names(library.publish([ESPRESSO], (), "noted espresso")) == ["espresso"]
+        view = library.publish([ESPRESSO, ORCHIDS, THIRD], (), "noted three")
+        assert len(view.skills) == 3
         assert "can't start new thread" in str(library.trouble)
-    assert names(library.sync()) == ["espresso"]
-    assert library.trouble is None
+    assert len(library.sync().skills) == 3
+    assert trouble(library) is None
     assert read_skill(folder / "espresso" / "SKILL.md").body == ESPRESSO.body
 
 

@@ -9,10 +9,11 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
+from typing import TypeVar
 
 from metaclaw.domain.front_matter import CHOICES, SkillRecord, front_matter
 from metaclaw.domain.ids import SkillName
@@ -24,7 +25,9 @@ from metaclaw.skills.scopes import choice_fault, fault_of
 SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 128 * 1024
 MAX_TRIGGER_CHARS = 4_096
-AT_ONCE = 16
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_AT_ONCE = 16
 """So many files are written or flushed side by side: most of the time each of them only waits for
 the disk.
 """
@@ -204,15 +207,21 @@ def withdraw_skill(folder: Path, name: str) -> None:
         (aside / SKILL_FILE).unlink(missing_ok=True)
 
 
+def in_parallel(work: Callable[[_T], _R], items: Collection[_T]) -> list[_R]:
+    """The results for all items in order; more than two at the same time, since each waits for the
+    disk. Raises RuntimeError if no thread can be started."""
+    if len(items) <= 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(work, items))
+
+
 def flush_skills(folder: Path, names: Sequence[str]) -> None:
     """Flush these files, and removals, to disk. In parallel, since each waits for the disk."""
     homes = [folder / name for name in names if (folder / name).is_dir()]
-    with _disk_errors(folder), ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in pool.map(
-            sync_path,
-            [*(home / SKILL_FILE for home in homes if (home / SKILL_FILE).is_file()), *homes],
-        ):
-            pass
+    with _disk_errors(folder):
+        files = [home / SKILL_FILE for home in homes if (home / SKILL_FILE).is_file()]
+        in_parallel(sync_path, [*files, *homes])
         if folder.is_dir():
             sync_path(folder)
 

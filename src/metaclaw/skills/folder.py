@@ -11,7 +11,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -29,9 +28,9 @@ from metaclaw.skills.file_record import (
     write_record,
 )
 from metaclaw.skills.files import (
-    AT_ONCE,
     SKILL_FILE,
     flush_skills,
+    in_parallel,
     read_skill,
     sweep,
     withdraw_skill,
@@ -280,8 +279,7 @@ class FolderUpkeep:
             return []
         self._contested -= self._due.keys()
         try:
-            with ThreadPoolExecutor(AT_ONCE) as pool:
-                found = list(pool.map(self._bring_in_line, self._due.items()))
+            found = in_parallel(self._bring_in_line, self._due.items())
         except RuntimeError as error:  # no thread can be started
             self.trouble = f"skill files are behind their generation: {error}"
             return []
