@@ -6,8 +6,8 @@ from metaclaw.api.application import Api, ApiParts
 from metaclaw.api.cost import Cost
 from metaclaw.api.events import EventFeed
 from metaclaw.api.home_routes import HomeRoutes, PolicyOwner
-from metaclaw.api.home_table import home_table
 from metaclaw.api.policy import UNTRAINED, newest_version
+from metaclaw.api.route_table import home_table
 from metaclaw.api.router import ApiResponse, Route, Router
 from metaclaw.api.status_words import problems, summary
 from metaclaw.api.turns import Titles

@@ -9,7 +9,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw import __version__
 from metaclaw.api.home_routes import HomeRoutes
-from metaclaw.api.home_table import home_table
+from metaclaw.api.route_table import home_table
 from metaclaw.api.router import (
     ApiError,
     ApiRequest,
