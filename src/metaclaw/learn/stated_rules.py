@@ -82,8 +82,10 @@ class Messages:
         step = None if this is None else self.recorded.build(this, None)
         if this is None or step is None or step.is_subagent:
             return None
-        text = "\n\n".join([*self._unanswered(this.turn.agent, step, earlier), step.task])
-        if not _WORD.search(own := own_words(text)):
+        # Each by itself: an output in one message says nothing about the words in another.
+        texts = [*self._unanswered(this.turn.agent, step, earlier), step.task]
+        text = "\n\n".join(one for one in texts if _WORD.search(own_words(one)))
+        if not (own := own_words(text)):
             return None
         before = self._answered(this, earlier)
         task, answer = (
