@@ -203,7 +203,7 @@ class Judged:
             self._golden = self._golden or self._bench.golden_score(self._poisoner.serving)
             evidence = replace(
                 evidence,
-                golden_serving=self._golden,
+                golden_untrained=self._golden,
                 golden_candidate=self._bench.golden_score(adapter),
             )
         return _ruled(evidence)
@@ -235,9 +235,11 @@ def _share(measured: Measured) -> float:
 
 def _ruled(evidence: Evidence) -> dict[str, object]:
     decision = judge_candidate(evidence)
-    serving, candidate = evidence.golden_serving, evidence.golden_candidate
+    untrained, candidate = evidence.golden_untrained, evidence.golden_candidate
     points = (
-        None if serving is None or candidate is None else compare_golden(serving, candidate).points
+        None
+        if untrained is None or candidate is None
+        else compare_golden(untrained, candidate).points
     )
     return {
         "is_refused": decision.ruling is not GateRuling.PROMOTE,

@@ -303,12 +303,12 @@ def _nights(runs: Sequence[Run]) -> str:
 
 
 def _abilities(version: Line) -> str:
-    """The change on the golden set of general tasks, in points."""
+    """The change on the golden set of general tasks since the untrained model, in points."""
     golden = (version.get("report") or {}).get("golden") or {}
-    serving, candidate = golden.get("serving"), golden.get("candidate")
-    if serving is None or candidate is None:
+    untrained, candidate = golden.get("untrained"), golden.get("candidate")
+    if untrained is None or candidate is None:
         return ""
-    return f"{100 * (candidate - serving):+.1f}"
+    return f"{100 * (candidate - untrained):+.1f}"
 
 
 def _reported(runs: Sequence[Run]) -> str:

@@ -132,7 +132,7 @@ async def test_versions_are_told_newest_first_with_why(studio: Studio) -> None:
         "passed": True,
         "reasons": ["not worse"],
         "held_out": {"pairs": 40, "better": 12, "worse": 3, "mean_gain": 0.2, "e_value": 25.0},
-        "golden": {"serving": 0.9, "candidate": 0.95},
+        "golden": {"untrained": 0.9, "candidate": 0.95},
         "kl": 0.01,
         "judge": "judge",
         "left_recording": 0.25,

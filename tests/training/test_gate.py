@@ -66,7 +66,7 @@ def test_a_candidate_that_is_better_and_loses_nothing_is_promoted_with_its_repor
     assert report.is_passed
     assert report.held_out is not None
     assert report.held_out.e_value >= 20
-    assert (report.golden_serving, report.golden_candidate, report.kl, report.judge) == (
+    assert (report.golden_untrained, report.golden_candidate, report.kl, report.judge) == (
         500 / 800,
         500 / 800,
         0.1,

@@ -15,6 +15,7 @@ from metaclaw.training.imitation import (
     better_answers,
     demonstrate,
     demonstration_share,
+    habits,
     imitate_best,
     is_flat,
     is_settled,
@@ -119,3 +120,15 @@ def test_the_first_answers_may_be_somewhat_longer_than_those_that_are_shown() ->
     assert token_cap([], 256, 14) == 23
     assert token_cap([], 20, 14) == 20
     assert token_cap([record(0.5, earned=21)], 256, 14) == 42
+
+
+def test_good_answers_are_taught_behind_the_prompt_without_its_rules_so_that_they_become_habits() -> (
+    None
+):
+    with_rules, without_any = group(0.2, 1.0, 0.95, turn="t"), group(1.0, turn="u")
+    taught = habits([with_rules, without_any], {"t": (7, 7)}.get)
+    assert [(one.prompt, one.tokens_T) for one in taught] == [((7, 7), (2, 3)), ((7, 7), (3, 3))]
+
+
+def test_few_answers_to_a_prompt_become_habits_at_a_time() -> None:
+    assert len(habits([group(*[1.0] * 16)], lambda turn: (7,))) == 4

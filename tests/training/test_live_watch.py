@@ -1,4 +1,4 @@
-"""A version among live sessions: verdicts take it back."""
+"""A version among live sessions: verdicts take it back, and the end of a rule that it keeps."""
 
 import random
 from dataclasses import replace
@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.domain.ids import SessionId
-from metaclaw.domain.policy import PolicyState, Weights
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.policy import GateReport, Habit, PolicyState, Weights
+from metaclaw.domain.skill import Rule
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.training.serving_versions import BY_A_PERSON
+from tests.support.cases import each
 from tests.training.stage import STARS, Stage
 
 pytestmark = pytest.mark.anyio
@@ -88,3 +90,38 @@ async def test_a_version_that_a_person_promoted_is_left_to_them(tmp_path: Path) 
     live.talk(60)
     await live.serve(BY_A_PERSON)
     assert await live.look_for(50) == 1
+
+
+SAY_SO = Rule(SkillName("say-so"), "always", "Say so.", applies_always=True, check="pattern: so")
+
+
+@each(
+    ("habit", "is_taken_back"),
+    [
+        (Habit(SAY_SO.name, 90.0, 5.0), True),
+        (Habit(SAY_SO.name, 4.0, 3.0), False),
+    ],
+    ids=["learned", "it always did"],
+)
+async def test_a_rule_that_is_taken_back_takes_the_weights_back_that_keep_it_without_being_told(
+    tmp_path: Path, habit: Habit, *, is_taken_back: bool
+) -> None:
+    live = Live(tmp_path, before=0.8, after=0.8)
+    library = live.stage.library
+    library.publish([SAY_SO], (), "a rule", by_person=True)
+    report = GateReport(is_passed=True, reasons=(), habits=(habit,))
+    policies = live.stage.policies
+    policies.publish(Weights("toy", "nowhere"), parent=0, base="toy", report=report)
+    await live.stage.versions.promote(1, "passed the gate", report)
+    policies.publish(Weights("toy", "elsewhere"), parent=1, base="toy")
+    await live.stage.versions.promote(2, "passed the gate")
+    await live.watch.look()
+    assert live.stage.slot.serving.version == 2
+
+    library.publish([], [SAY_SO.name], "taken back", by_person=True)
+    for _ in range(3):
+        await live.watch.look()
+
+    assert live.stage.slot.serving.version == (0 if is_taken_back else 2)
+    told = live.watch.notice or ""
+    assert ("keep say-so without being told, which was taken back" in told) is is_taken_back

@@ -59,7 +59,7 @@ def spliced(turn: Turn, skills: Sequence[Skill], *, is_later: bool = False) -> T
 
 
 def without(turn: Turn, *known: Skill) -> ChatRequest:
-    return request_without(turn, TABS.name, {one.name: one for one in known}, Budgets())
+    return request_without(turn, {TABS.name}, {one.name: one for one in known}, Budgets())
 
 
 @pytest.mark.parametrize("is_later", [False, True])

@@ -146,5 +146,5 @@ def report_view(report: GateReport | None) -> dict[str, Any] | None:
         "passed": report.is_passed,
         "habits": [asdict(habit) for habit in report.habits],
         "held_out": None if pairs is None else asdict(pairs),
-        "golden": {"serving": report.golden_serving, "candidate": report.golden_candidate},
+        "golden": {"untrained": report.golden_untrained, "candidate": report.golden_candidate},
     }

@@ -216,7 +216,7 @@ def _proof(report: Facts) -> Iterator[tuple[str, object]]:
             f"{held['better']} better and {held['worse']} worse of {held['pairs']} pairs, gain"
             f" {held['mean_gain']:+.3f}, evidence against chance {held['e_value']:.3g} : 1",
         )
-    before, after = report["golden"]["serving"], report["golden"]["candidate"]
+    before, after = report["golden"]["untrained"], report["golden"]["candidate"]
     if before is not None and after is not None:
         yield "golden set", f"{before:.1%} → {after:.1%}"
     for habit in report["habits"]:

@@ -63,7 +63,7 @@ class Habit:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """Why a candidate may serve, or may not. `golden_serving` and `golden_candidate` are the shares
+    """Why a candidate may serve, or may not. `golden_untrained` and `golden_candidate` are the shares
     of the golden set that each answers correctly. `lost_abilities` says that the golden set is the
     only reason against the candidate; `habits` tells of rules that were taken out of the
     prompt, `left_recording` is the share of answers with other tool calls than were recorded.
@@ -73,7 +73,7 @@ class GateReport:
     is_passed: bool
     reasons: tuple[str, ...]
     held_out: Comparison | None = None
-    golden_serving: float | None = None
+    golden_untrained: float | None = None
     golden_candidate: float | None = None
     kl: float | None = None
     judge: str | None = None

@@ -8,6 +8,10 @@ pair (`bets`):
     "without it answers are worse by a tenth or more", E[d] <= -0.1      refuted → absorbed, if answers without it are good
     "without it answers are no worse",                 E[d] >= 0         refuted → needed
 
+Without it means without everything that would be gone: what was found absorbed before it leaves the
+prompt, too. Taken out one at a time, three rules of the same form are each followed because of the
+other two, and none once all are gone.
+
 If answers without the skill are bad, it is not absorbed: it may make no difference because nothing
 helps. What is absorbed leaves the prompts of that version. A version inherits the absorbed skills of
 its parent and may gain or lose some; a rollback brings back every skill that the older version
@@ -114,7 +118,7 @@ class AbsorptionTest:
     def __post_init__(self) -> None:
         self._due_from: dict[Clocks, int] = {}
         self._seen_of = BASE_POLICY
-        self._seen: dict[str, dict[tuple[TurnId, int], SkillPair]] = {}
+        self._seen: dict[tuple[str, frozenset[SkillName]], dict[tuple[TurnId, int], SkillPair]] = {}
 
     async def once(self) -> bool:
         """Whether there was anything to find out."""
@@ -140,7 +144,7 @@ class AbsorptionTest:
             self.status.state = LoopState.WAITING
         if Absorption.UNDECIDED in findings.values():
             self._due_from = {clocks: prompts + _MORE_PROMPTS}
-        absorbed = absorbed_by(version.absorbed & findings.keys(), findings)
+        absorbed = absorbed_by(version.absorbed.intersection(findings), findings)
         if absorbed != version.absorbed:
             await run_sync(self.policies.absorb, version.number, absorbed)
             await self.versions.restore()
@@ -162,30 +166,36 @@ class AbsorptionTest:
             self._seen_of, self._seen = version.number, {}
         findings = dict.fromkeys((skill.name for skill in skills), Absorption.UNDECIDED)
         for skill in skills:
-            pairs = await run_sync(self.prompts.prompts_with, skill, turns)
+            known = version.absorbed.intersection(findings)
+            gone = absorbed_by(known, findings) - {skill.name}
+            pairs = await run_sync(self.prompts.prompts_with, skill, turns, gone)
             if len(pairs) >= _LEAST_PROMPTS:
-                findings[skill.name] = await self._weigh(version, skill, pairs)
+                findings[skill.name] = await self._weigh(version, skill, gone, pairs)
         return findings
 
     async def _weigh(
-        self, version: PolicyVersion, skill: Skill, pairs: Sequence[PromptPair]
+        self,
+        version: PolicyVersion,
+        skill: Skill,
+        gone: frozenset[SkillName],
+        pairs: Sequence[PromptPair],
     ) -> Absorption:
-        seen = self._seen.setdefault(skill.content_hash, {})
+        seen = self._seen.setdefault((skill.content_hash, gone), {})
         finding = judge_absorption(seen.values())
         for again in range(_DRAWS):
             fresh = [one for one in pairs if (one.turn, again) not in seen]
             if finding is not Absorption.UNDECIDED or not fresh:
                 continue
-            with_skill, without = [
+            whole, without = [
                 await self.sampler.one_of_each(
                     prompts,
                     version.weights,
                     self.sampler.max_tokens,
                     version.number * 1_009 + again,
                 )
-                for prompts in zip(*((one.with_skill, one.without) for one in fresh), strict=True)
+                for prompts in zip(*((one.whole, one.without) for one in fresh), strict=True)
             ]
-            for one, mine, bare in zip(fresh, with_skill, without, strict=True):
+            for one, mine, bare in zip(fresh, whole, without, strict=True):
                 worth = await self.rewards.score(one.step, [mine, bare])
                 seen[one.turn, again] = (worth[0], worth[1])
             finding = judge_absorption(seen.values())

@@ -18,7 +18,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, measured_hash
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
-from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.skill import Skill, SkillKind, SkillState
 from metaclaw.domain.status import LoopState
 from metaclaw.domain.training import Adam, RoleKind
 from metaclaw.domain.turn import Step
@@ -173,12 +173,20 @@ class SlowLearning:
             host=host,
             is_same=self._is_same,
         )
-        self.watch = VersionWatch(versions=self.versions, settle_after=policy.canary_turns)
+        self.watch = VersionWatch(
+            versions=self.versions,
+            settle_after=policy.canary_turns,
+            has_rule=self._is_in_force,
+        )
         self.slow = self._make_loop()
         self._starvation = Starvation(windows)
 
     def _skill(self, name: SkillName) -> Skill | None:
         return self._library.view.get(name)
+
+    def _is_in_force(self, name: SkillName) -> bool:
+        known = self._skill(name)
+        return known is not None and known.state is SkillState.LIVE
 
     def _make_rewards(self) -> Rewards:
         learning = self._learning
@@ -214,6 +222,9 @@ class SlowLearning:
             hint=self._prompts.hinted
             if self.settings.recipe.hindsight
             else lambda turn, step: None,
+            without_rules=self._prompts.without_rules
+            if self.settings.recipe.hindsight
+            else lambda turn: None,
             can_score=lambda step: any(map(self.rewards.can_score, [step, *self._leads_to(step)])),
             with_task=self._tasks.complete,
             references=self._known.count,

@@ -81,7 +81,7 @@ class Evidence:
     that answer."""
 
     pairs: Sequence[AnswerPair]
-    golden_serving: GoldenScore | None = None
+    golden_untrained: GoldenScore | None = None
     golden_candidate: GoldenScore | None = None
     kl: float | None = None
     is_all: bool = False
@@ -258,10 +258,10 @@ def _compare(gains: Sequence[float | None], rules: GateThresholds) -> PairedTest
 
 
 def _golden(evidence: Evidence, rules: GateThresholds) -> GoldenComparison | None:
-    serving, candidate = evidence.golden_serving, evidence.golden_candidate
-    if serving is None or candidate is None:
+    untrained, candidate = evidence.golden_untrained, evidence.golden_candidate
+    if untrained is None or candidate is None:
         return None
-    return compare_golden(serving, candidate, rules.golden_margin, tries=rules.tries)
+    return compare_golden(untrained, candidate, rules.golden_margin, tries=rules.tries)
 
 
 def _unsafe(evidence: Evidence, rules: GateThresholds) -> list[str]:
@@ -314,7 +314,7 @@ def _report(
     *,
     lost_abilities: bool,
 ) -> GateReport:
-    serving, candidate = evidence.golden_serving, evidence.golden_candidate
+    untrained, candidate = evidence.golden_untrained, evidence.golden_candidate
     e_value = trained.e_worse if trained.shown is Shown.WORSE else trained.e_better
     return GateReport(
         is_passed=ruling is GateRuling.PROMOTE,
@@ -322,7 +322,7 @@ def _report(
         held_out=Comparison(trained.pairs, trained.better, trained.worse, trained.mean, e_value)
         if trained.pairs
         else None,
-        golden_serving=None if serving is None else serving.share,
+        golden_untrained=None if untrained is None else untrained.share,
         golden_candidate=None if candidate is None else candidate.share,
         kl=evidence.kl,
         judge=evidence.judge,

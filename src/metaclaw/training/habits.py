@@ -1,8 +1,9 @@
 """What the report of the gate tells beside the ruling: how often rules are broken without their text
 in the prompt, before a version and with it, and how often answers leave the recorded calls.
 
-Candidate and serving version answer held-out prompts from which one rule was taken, and the rule's
-check counts the answers that break it. The report of the gate shows both."""
+Candidate and serving version answer held-out prompts from which every rule was taken, and the check
+of each counts the answers that break it. Every rule: beside others that ask for the same form one
+rule is kept although its text is gone. The report of the gate shows both."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,10 +38,12 @@ class HabitTest:
     ) -> tuple[Habit, ...]:
         """The habits of the rules that stood in these turns' prompts. Raises TrainingError."""
         found: list[Habit] = []
-        for rule in self.rules():
-            if rule.kind is not SkillKind.RULE or rule.check is None:
+        rules = [one for one in self.rules() if one.kind is SkillKind.RULE]
+        names = [rule.name for rule in rules]
+        for rule in rules:
+            if rule.check is None:
                 continue
-            pairs = (await run_sync(self.prompts.prompts_with, rule, turns))[:_MOST_PROMPTS]
+            pairs = (await run_sync(self.prompts.prompts_with, rule, turns, names))[:_MOST_PROMPTS]
             if len(pairs) < _LEAST_PROMPTS:
                 continue
             before, after = [

@@ -13,9 +13,12 @@ them teaches nothing, even if the reward is low. There are four remedies, each a
 - demonstrations, such as the worked examples of a skill, show the form of an answer and where it
   ends. Their weight falls as rewards rise, and is zero after `_MOST_STEPS` steps: the policy would
   give memorised examples as answers to other questions.
+
+And a habit is formed so: good answers to a prompt with a person's rules are taught behind the same
+prompt without them (`habits`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -36,6 +39,8 @@ RETRY_TEMPERATURE: Final = 1.5
 noise.
 """
 _ENOUGH: Final = 0.3
+_KEPT: Final = 0.9
+_HABITS_OF_A_PROMPT: Final = 4
 _MOST_STEPS: Final = 24
 _TRIED: Final = 64
 _LEAST_HELPED: Final = 0.03
@@ -152,6 +157,24 @@ def may_help(records: Sequence[StepRecord]) -> bool:
     """
     tried = sum(record.hinted for record in records)
     return tried < _TRIED or sum(record.helped for record in records) >= _LEAST_HELPED * tried
+
+
+def habits(
+    groups: Sequence[ScoredGroup], unruled: Callable[[str], tuple[int, ...] | None]
+) -> tuple[Datum, ...]:
+    """Data for cross entropy: of each prompt a few good answers, behind the same prompt without its
+    rules.
+    """
+    data: list[Datum] = []
+    for group in groups:
+        prompt = unruled(group.turn)
+        good = [one for one, reward in group.known if one.is_whole and reward >= _KEPT]
+        if prompt is not None:
+            data += [
+                Datum(group.turn, prompt, one.tokens_T, (1.0,) * len(one.tokens_T), None)
+                for one in good[:_HABITS_OF_A_PROMPT]
+            ]
+    return tuple(data)
 
 
 def distil(

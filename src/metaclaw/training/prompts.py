@@ -1,21 +1,24 @@
-"""Prompts made from those of recorded turns: with a hint, with another question, without a skill.
+"""Prompts made from those of recorded turns: with a hint, with another question, without skills.
 
 A hint is what a person or a skill said of the answer, put near the question: the text of the rules
 and skills that stood in the turn's prompt, and the answer that the person wanted, if they said it.
-Answers that are better with the hint are taught without it."""
+Answers that are better with the hint are taught without it.
+
+A rule may become a habit, kept without its text, if it has a check and holds for whatever the
+home's person does: other people, projects and channels share the weights and not the rule."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Skill, SkillGeneration
+from metaclaw.domain.skill import Skill, SkillGeneration, SkillKind
 from metaclaw.domain.turn import Step, Turn
 from metaclaw.errors import EngineError, WireError
 from metaclaw.ports import Tokeniser
-from metaclaw.skills import Budgets
+from metaclaw.skills import OWNER, Budgets
 from metaclaw.store import LedgerReader
 from metaclaw.training.replay import UnplayableError, request_without, sent_request
 from metaclaw.training.training_turns import TrainingTurn
@@ -29,11 +32,11 @@ _HINT: Final = "\n\n(Keep to this: {hint}\nAnswer so, at once and without mentio
 
 @dataclass(frozen=True, slots=True)
 class PromptPair:
-    """A recorded prompt with a skill and without."""
+    """A recorded prompt, and the same without some of its skills."""
 
     turn: TurnId
     step: Step
-    with_skill: tuple[int, ...]
+    whole: tuple[int, ...]
     without: tuple[int, ...]
 
 
@@ -67,6 +70,21 @@ class PromptMaker:
         hint = "\n".join(texts)[:_MOST_HINT_CHARS]
         return self._made(turn.id, lambda: with_hint(sent_request(turn), hint))
 
+    def without_rules(self, turn: Turn) -> tuple[int, ...] | None:
+        """The turn's prompt without the rules that may become habits; None where there are none."""
+        generation = self.generation(turn.stamp.generation)
+        if generation is None or turn.scope.user is not None:
+            return None
+        known = {one.name: one for one in generation.skills}
+        gone = {
+            name
+            for name in turn.stamp.skills
+            if name in known and may_become_habit(known[name]) and self.skill(name) == known[name]
+        }
+        if not gone:
+            return None
+        return self._made(turn.id, lambda: request_without(turn, gone, known, self.budgets))
+
     def asking(self, turn: TrainingTurn, asked: str, without: str = "") -> tuple[int, ...] | None:
         """The turn's prompt with another question in place of its task, and without some lines."""
         request, task = self.request(turn.id), turn.step.task
@@ -78,12 +96,19 @@ class PromptMaker:
         shown = replace(request, messages=asking(messages, task, asked))
         return self._made(turn.id, lambda: shown)
 
-    def prompts_with(self, skill: Skill, turns: Sequence[TrainingTurn]) -> list[PromptPair]:
-        """The prompts among these in which the skill stood, with it and without."""
-        found = [self._pair(skill, turn) for turn in turns if skill.name in turn.step.stamp.skills]
+    def prompts_with(
+        self, skill: Skill, turns: Sequence[TrainingTurn], others: Collection[SkillName] = ()
+    ) -> list[PromptPair]:
+        """The prompts among these in which the skill stood, and the same without it and `others`."""
+        gone = {skill.name, *others}
+        found = [
+            self._pair(skill, gone, turn) for turn in turns if skill.name in turn.step.stamp.skills
+        ]
         return [one for one in found if one is not None]
 
-    def _pair(self, skill: Skill, turn: TrainingTurn) -> PromptPair | None:
+    def _pair(
+        self, skill: Skill, gone: Collection[SkillName], turn: TrainingTurn
+    ) -> PromptPair | None:
         recorded = self.reader.turn(turn.id)
         generation = None if recorded is None else self.generation(recorded.turn.stamp.generation)
         if recorded is None or generation is None:
@@ -92,13 +117,11 @@ class PromptMaker:
         if skill.name not in known or known[skill.name].content_hash != skill.content_hash:
             return None  # another text stood there
         sent = recorded.turn
-        with_skill = self._made(turn.id, lambda: sent_request(sent))
-        without = self._made(
-            turn.id, lambda: request_without(sent, skill.name, known, self.budgets)
-        )
-        if with_skill is None or without is None:
+        whole = self._made(turn.id, lambda: sent_request(sent))
+        without = self._made(turn.id, lambda: request_without(sent, gone, known, self.budgets))
+        if whole is None or without is None:
             return None
-        return PromptPair(turn.id, turn.step, with_skill, without)
+        return PromptPair(turn.id, turn.step, whole, without)
 
     def _made(self, turn: TurnId, make: Callable[[], ChatRequest | None]) -> tuple[int, ...] | None:
         try:
@@ -107,6 +130,18 @@ class PromptMaker:
         except (UnplayableError, WireError, EngineError, ValueError) as error:
             log.info("no_prompt turn=%s reason=%s", turn, error)
             return None
+
+
+def may_become_habit(skill: Skill) -> bool:
+    """Whether it is a rule with a check that holds for whatever the home's person does."""
+    is_for_all = skill.applies_always and skill.workspace is None and skill.channel is None
+    return (
+        skill.kind is SkillKind.RULE
+        and skill.check is not None
+        and is_for_all
+        and skill.expires is None
+        and skill.scope in (None, OWNER)
+    )
 
 
 def with_hint(request: ChatRequest, hint: str) -> ChatRequest | None:

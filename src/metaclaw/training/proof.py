@@ -96,8 +96,10 @@ class Proof:
                 tried = await self._try(candidate, serving, wave)
                 evidence = await self._with_wave(evidence, tried, likeliest)
             else:
-                old, new, _ = await self.abilities.compare(candidate, serving, rules)
-                evidence = replace(evidence, golden_serving=old, golden_candidate=new)
+                # With the untrained model: compared with each other, many versions might lose a
+                # little each, and what one happened to gain its successors could not give back.
+                old, new, _ = await self.abilities.compare(candidate, None, rules)
+                evidence = replace(evidence, golden_untrained=old, golden_candidate=new)
         report = decision.report
         if (
             report.is_passed

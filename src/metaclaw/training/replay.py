@@ -1,6 +1,6 @@
-"""The prompt of a recorded turn as the provider got it, and the same prompt without a skill."""
+"""The prompt of a recorded turn as the provider got it, and the same prompt without some skills."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -33,29 +33,33 @@ def sent_request(turn: Turn) -> ChatRequest:
 
 
 def request_without(
-    turn: Turn, gone: SkillName, known: Mapping[SkillName, Skill], budgets: Budgets
+    turn: Turn, gone: Collection[SkillName], known: Mapping[SkillName, Skill], budgets: Budgets
 ) -> ChatRequest:
-    """The request of a turn without one of the skills that were placed in it. `known` are these
+    """The request of a turn without some of the skills that were placed in it. `known` are these
     skills, as they were then. Raises UnplayableError.
     """
     request = sent_request(turn)
     for placement in turn.placements:
-        if placement.is_lasting and gone in (*placement.skills, *placement.listed):
+        placed = {*placement.skills, *placement.listed}
+        if placement.is_lasting and not placed.isdisjoint(gone):
             text = _text_without(placement, gone, known, budgets)
             request = _swap(request, placement.text, text)
     return request
 
 
 def _text_without(
-    placement: Placement, gone: SkillName, known: Mapping[SkillName, Skill], budgets: Budgets
+    placement: Placement,
+    gone: Collection[SkillName],
+    known: Mapping[SkillName, Skill],
+    budgets: Budgets,
 ) -> str:
-    names = {*placement.skills, *placement.listed} - {gone}
+    names = {*placement.skills, *placement.listed}.difference(gone)
     if unknown := sorted(names - known.keys()):
         raise UnplayableError(f"the skill {unknown[0]} that was in the prompt is no longer known")
     block = render_block(
-        [known[name] for name in placement.skills if name != gone],
+        [known[name] for name in placement.skills if name not in gone],
         budgets.skills_tokens,
-        listed=[known[name] for name in placement.listed if name != gone],
+        listed=[known[name] for name in placement.listed if name not in gone],
         rules_budget_tokens=budgets.rules_tokens,
         has_tool=SKILL_TOOL in placement.text,
     )

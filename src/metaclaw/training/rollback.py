@@ -1,19 +1,23 @@
 """Watch the verdicts on live turns: roll back a version whose turns fail more often than those of
 the version before it.
 
+A version is also taken back when a rule is gone that its weights keep without being told, because
+undone means undone.
+
 The turns of the version before give a bound that its pass rate was below with probability at most
 α/2 (`rate_at_least`). Bets at α/2 claim that the rate is below that bound now; they may be checked
 after every turn (`bets`). Turns with unknown outcome are left out."""
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.policy import BASE_POLICY
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.policy import BASE_POLICY, PolicyVersion
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store import RefusedError
 from metaclaw.training.bets import GainBets
@@ -25,20 +29,25 @@ _BASELINE: Final = 200
 _ALPHA: Final = 0.04
 """The probability with which an equal version is rolled back."""
 _LEAST_FAILURES: Final = 3
+_FORMED: Final = 25.0
+"""A rule is a habit from so many fewer violations in 100 answers without it."""
 
 
 @dataclass(eq=False, kw_only=True)
 class VersionWatch:
-    """Takes a version back by the verdicts on its first `settle_after` decided turns."""
+    """Takes a version back by the verdicts on its first `settle_after` decided turns, or because a
+    rule is gone. `has_rule` says whether a rule of this name is in force.
+    """
 
     versions: Versions
     settle_after: int
+    has_rule: Callable[[SkillName], bool]
     notice: str | None = None
 
     async def look(self) -> None:
         """Take back the version that serves if the evidence says so."""
         version = self.versions.serving.version
-        reason = None if version == BASE_POLICY else await run_sync(self._shown_worse, version)
+        reason = None if version == BASE_POLICY else await run_sync(self._objection, version)
         if reason is None:
             return
         try:
@@ -49,13 +58,31 @@ class VersionWatch:
         serves = f"version {after}" if after else "the untrained model"
         self.notice = f"version {version} was rolled back: {reason}; {serves} serves again"
 
-    def _shown_worse(self, number: int) -> str | None:
-        """The evidence against a version that serves for the first time; None of one that a person
-        promoted, whose word stands.
+    def _objection(self, number: int) -> str | None:
+        """What speaks against a version; nothing against one that a person promoted, whose word
+        stands.
         """
+        version = self.versions.policies.version(number)
+        if version is None or version.note == BY_A_PERSON:
+            return None
+        return self._kept_although_gone(version) or self._shown_worse(number)
+
+    def _kept_although_gone(self, version: PolicyVersion) -> str | None:
+        """A rule that it or a version before it learned to keep without its text, and that is no
+        longer in force."""
+        former: PolicyVersion | None = version
+        while former is not None:
+            for habit in () if former.report is None else former.report.habits:
+                if habit.before - habit.after >= _FORMED and not self.has_rule(habit.rule):
+                    return f"its weights keep {habit.rule} without being told, which was taken back"
+            former = self.versions.policies.version(former.parent)
+        return None
+
+    def _shown_worse(self, number: int) -> str | None:
+        """The evidence against a version that serves for the first time."""
         policies = self.versions.policies
-        version, since = policies.version(number), policies.since(number)
-        if version is None or since is None or not since.is_first or version.note == BY_A_PERSON:
+        since = policies.since(number)
+        if since is None or not since.is_first:
             return None
         former = policies.before(number)
         past = policies.outcomes_by_version({former}, 0, before=since.turn, limit=_BASELINE)

@@ -48,6 +48,7 @@ from metaclaw.training.imitation import (
     demonstrate,
     demonstration_share,
     distil,
+    habits,
     imitate_best,
     is_flat,
     is_settled,
@@ -336,7 +337,8 @@ class TrainingRun:
             helped=helped,
             found=better_answers([*scored, *tried], known),
         )
-        return (*imitated, *explored, *again), record
+        unruled = habits(scored, lambda turn: self._turns[TurnId(turn)].unruled)
+        return (*imitated, *explored, *again, *unruled), record
 
     async def _move(
         self,

@@ -48,7 +48,8 @@ class TrainingTurn:
     """A turn to learn from: exactly the tokens the policy saw, and the step, by which answers are
     scored.
 
-    `hinted` is the same prompt with a hint in it, where there is one. `max_tokens` is the longest
+    `hinted` is the same prompt with a hint in it, where there is one, and `unruled` without the rules
+    that may become habits, where there are any. `max_tokens` is the longest
     answer the client asked for, where it said. `recorded` are
     answers of then: a refused and an accepted one, or the one that was given, with the outcome of
     its task. `following` is the next turn of the task, if this one calls tools."""
@@ -58,6 +59,7 @@ class TrainingTurn:
     step: Step
     key: str
     hinted: tuple[int, ...] | None = None
+    unruled: tuple[int, ...] | None = None
     max_tokens: int | None = None
     recorded: tuple[RecordedAnswer, ...] = ()
     following: "TrainingTurn | None" = None
@@ -79,6 +81,7 @@ class QueryTurns:
     held_out_share: float
     clocks: Callable[[], Clocks]
     hint: Callable[[Turn, Step], tuple[int, ...] | None]
+    without_rules: Callable[[Turn], tuple[int, ...] | None]
     can_score: Callable[[Step], bool]
     with_task: Callable[[TrainingTurn, Turn, MakeTurn], TrainingTurn]
     """Completes a turn with what is recorded of its task."""
@@ -221,7 +224,11 @@ class QueryTurns:
         if recorded is None or alone is None:
             return None
         whole = self.with_task(alone, recorded.turn, self._alone)
-        return replace(whole, hinted=self.hint(recorded.turn, whole.step))
+        return replace(
+            whole,
+            hinted=self.hint(recorded.turn, whole.step),
+            unruled=self.without_rules(recorded.turn),
+        )
 
     def _alone(self, turn: TurnId) -> TrainingTurn | None:
         """The turn without a hint and without its task."""

@@ -179,7 +179,9 @@ class Variations:
                 after=(),
                 said_after=None,
             )
-            found[varied] = replace(turn, id=made, prompt=prompt, step=step, hinted=None)
+            found[varied] = replace(
+                turn, id=made, prompt=prompt, step=step, hinted=None, unruled=None
+            )
         return list(found.values())
 
 
