@@ -59,7 +59,7 @@ def candidates() -> None:
 @limit_option(50, "Most candidates to list.")
 @answers
 def list_(home: Path, standing: str | None, limit: int) -> CommandOutput:
-    """List candidates, newest first."""
+    """List candidates (proposed skills), newest first."""
     facts = read(home, "/api/candidates", standing=standing, limit=limit)
     nothing = "No candidates." if standing is None else f"No candidates are {standing}."
     found = facts["candidates"]
