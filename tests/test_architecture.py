@@ -1,6 +1,5 @@
-"""docs/architecture.md and docs/store.md name modules that exist; front doors open, modules do not
-import each other in a circle, a class name means one thing, and conditional expressions are not
-nested.
+"""docs/architecture.md names modules that exist; front doors open, modules do not import each other
+in a circle, a class name means one thing, and conditional expressions are not nested.
 """
 
 import ast
@@ -34,14 +33,6 @@ def test_every_module_that_the_architecture_names_exists() -> None:
         for path in named
         if not (SOURCE / f"{path}.py").is_file() and not (SOURCE / path).is_dir()
     } == set()
-
-
-@pytest.mark.parametrize("package", ["store"])
-def test_the_table_of_a_package_names_its_modules(package: str) -> None:
-    text = (ROOT / "docs" / f"{package}.md").read_text().partition("## In the code")[2]
-    named = set(re.findall(r"`([a-z_]+)`", text))
-    modules = {path.stem for path in (SOURCE / package).glob("*.py")} - {"__init__"}
-    assert named - {"migrations"} == modules
 
 
 @pytest.mark.parametrize("package", ["app", "engine", "learn", "training"])

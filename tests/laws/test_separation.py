@@ -123,7 +123,8 @@ def make_turn(number: int, session: SessionId, generation: int, kind: TurnKind) 
 
 def is_for_directory(skill: Skill, workspace: str | None) -> bool:
     """Whether a rule or skill ages turns of this workspace: one of a directory ages the turns below
-    it (decision 12), though it is placed in that very directory alone. Too old is the safe side."""
+    it (docs/decisions/0008), though it is placed in that very directory alone. Too old is the
+    safe side."""
     named = skill.workspace
     return skill.is_for_workspace(workspace) or (
         workspace is not None and workspace.startswith(f"{named}/")

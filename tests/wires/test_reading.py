@@ -144,6 +144,14 @@ def test_reasoning_has_two_names_and_refusals_are_words() -> None:
     assert collect(deltas).finish is Finish.CONTENT_FILTER
 
 
+def test_content_in_parts_is_read_whole_and_streamed() -> None:
+    parts: Json = [{"type": "text", "text": "Good "}, {"type": "text", "text": "day."}]
+    whole: Json = {"choices": [{"message": {"content": parts}, "finish_reason": "stop"}]}
+    answer = wire_format(CHAT).parse_answer(msgspec.json.encode(whole))
+    streamed = collect(read(CHAT, chunk({"content": parts}, "stop"), "[DONE]"))
+    assert answer.parts == streamed.parts == (Text("Good day."),)
+
+
 def test_an_error_in_the_stream_is_a_failure_and_the_last_word() -> None:
     deltas = read(
         CHAT,

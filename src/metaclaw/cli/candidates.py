@@ -56,10 +56,10 @@ def candidates() -> None:
 @click.option(
     "--standing", type=click.Choice(_STANDINGS), help="Only candidates with this standing."
 )
-@limit_option(50, "Most candidates to list, newest first.")
+@limit_option(50, "Most candidates to list.")
 @answers
 def list_(home: Path, standing: str | None, limit: int) -> CommandOutput:
-    """List candidates, newest first."""
+    """List candidates (proposed skills), newest first."""
     facts = read(home, "/api/candidates", standing=standing, limit=limit)
     nothing = "No candidates." if standing is None else f"No candidates are {standing}."
     found = facts["candidates"]
@@ -70,7 +70,7 @@ def list_(home: Path, standing: str | None, limit: int) -> CommandOutput:
 @click.argument("candidate")
 @answers
 def show(home: Path, candidate: str) -> CommandOutput:
-    """Show one candidate: its text, its standing and why, and the turns it was learned from."""
+    """Show one candidate: its text, its standing and why, and its turns."""
     found = read(home, f"/api/candidates/{segment(candidate)}", advice=_WHERE)
     return CommandOutput(found, _shown(found))
 

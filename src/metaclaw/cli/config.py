@@ -24,8 +24,8 @@ def config() -> None:
 @click.argument("key", required=False)
 @answers
 def show(home: Path, key: str | None) -> CommandOutput:
-    """Print every value in force and its source; secrets are masked (`metaclaw key` prints the
-    proxy's key). With KEY, only that key or section."""
+    """Print every value in force and its source; secrets are masked. With KEY, only that key or
+    section."""
     from metaclaw.config import LISTS, OPTIONAL, flatten, load, toml_value
     from metaclaw.errors import ConfigError
 
@@ -77,9 +77,7 @@ def check(home: Path) -> CommandOutput:
 @click.argument("settings", nargs=-1, required=True, metavar="KEY VALUE | KEY=VALUE...")
 @answers
 def set_(home: Path, settings: tuple[str, ...]) -> CommandOutput:
-    """Write values into the file, keeping its comments. Nothing is written if the file would be
-    invalid afterwards.
-    """
+    """Write values into the file, keeping its comments, or nothing if it would be invalid."""
     from metaclaw.config import set_values
 
     if len(settings) == 2 and "=" not in settings[0]:

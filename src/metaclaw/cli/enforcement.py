@@ -94,7 +94,7 @@ _OPTIONS = (
     click.option(
         "--on-error",
         type=click.Choice(("pass", "hold")),
-        help="What happens to calls when the check of a held rule fails to run [hold].",
+        help="What happens to calls that a held rule's check cannot read [hold].",
     ),
     click.option(
         "--enforce",

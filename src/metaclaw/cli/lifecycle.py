@@ -61,8 +61,7 @@ _MODES = ("skills_only", "rl", "auto")
     metavar="NAME|FOLDER|FILE",
     help=(
         "Serve, and with --mode train, this model: a folder, a GGUF file, or a hub's OWNER/NAME"
-        " [policy.base_model]. vLLM serves it, if it is installed; its server is started and"
-        " watched."
+        " [policy.base_model]. vLLM serves it, if it is installed."
     ),
 )
 @click.option("--host", help="Address to listen on [proxy.host].")
@@ -482,9 +481,8 @@ def _wait(home: Path, pid: int, timeout_s: float) -> None:
 @timeout_option(60.0, "Seconds to wait for it to end.")
 @answers
 def restart(home: Path, timeout_s: float) -> CommandOutput:
-    """Stop the proxy, after its running answers, and start it again with the options that it had,
-    by systemd if that runs it, else in the background.
-    """
+    """Stop the proxy, after its running answers, and start it again with the options that it
+    had."""
     running = find(home)
     launched = _remembered(home, running.pid) if running is not None else None
     overrides, is_detached = launched or ([], True)

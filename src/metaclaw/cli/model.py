@@ -29,14 +29,13 @@ def model() -> None:
 
 @model.command()
 @click.argument("source", metavar="NAME|FOLDER|FILE")
-@click.option("--file", metavar="FILE", help="Bring only this file of the hub's model (GGUF).")
+@click.option("--file", metavar="FILE", help="Only this file of the hub's model (GGUF).")
 @click.option("--use", is_flag=True, help="Write it into the configuration as policy.base_model.")
 @answers
 def add(home: Path, source: str, file: str | None, use: bool) -> CommandOutput:
-    """Bring a model of the hub (OWNER/NAME, as on huggingface.co) into the home folder, or take a
-    model folder or GGUF file of this machine. A download that broke off continues; every file is
-    compared with the hub's checksum. HF_TOKEN is sent if it is set, HF_ENDPOINT names another
-    hub."""
+    """Bring a model of the hub (OWNER/NAME, as on huggingface.co) into the home folder, or take
+    a model folder or GGUF file of this machine. A download that broke off continues; checksums
+    are compared. HF_TOKEN and HF_ENDPOINT are used if they are set."""
     from metaclaw.config import set_values
     from metaclaw.engine import import_model
 

@@ -61,7 +61,7 @@ def policy() -> None:
 
 
 @policy.command(name="list")
-@limit_option(20, "Most versions to list, newest first.")
+@limit_option(20, "Most versions to list.")
 @answers
 def list_(home: Path, limit: int) -> CommandOutput:
     """List the versions, newest first: the state of each, its parent, and why."""
@@ -74,9 +74,8 @@ def list_(home: Path, limit: int) -> CommandOutput:
 @policy.command()
 @answers
 def plan(home: Path) -> CommandOutput:
-    """Measure on this machine what the model needs and how fast it learns, before anything is
-    trained: memory, tokens per second, seconds per step, steps per night.
-    """
+    """Measure on this machine, before anything is trained: memory, tokens per second, seconds
+    per step, steps per night."""
     import asyncio
 
     from metaclaw.config import PolicyConfig, load
@@ -375,9 +374,8 @@ def windows(context: click.Context, as_json: bool) -> None:
 @timeout_option(300.0, "Seconds to wait for you.", 1)
 @click.pass_obj
 def connect_(home: Path, number: int, timeout_s: float) -> None:
-    """Give MetaClaw access to your busy times: consent, in a browser, to calendar NUMBER of
-    `schedule.calendars`.
-    """
+    """Consent, in a browser, to reading your busy times from calendar NUMBER of
+    `schedule.calendars`."""
     from metaclaw.config import load
     from metaclaw.schedule import connect_calendar
 

@@ -36,10 +36,8 @@ _MOST_SHOWN = 100
 def import_(
     home: Path, path: Path, project: str | None, everywhere: bool, user: str | None, yes: bool
 ) -> CommandOutput:
-    """Import the rules of a CLAUDE.md, AGENTS.md or .cursorrules, of a folder with one of them, or
-    of a JSON export.
-
-    Each list item and short paragraph becomes a rule; the heading above it says when it applies."""
+    """Import the rules of a CLAUDE.md, AGENTS.md or .cursorrules, of a folder with one of them,
+    or of a JSON export."""
     found: list[Facts] = []
     left_out: list[Facts] = []
     for file in _files(path):

@@ -162,9 +162,7 @@ def _shown(home: Path, view: Facts) -> Iterator[str]:
 
 @rules.command()
 @click.argument("text", required=False)
-@click.option(
-    "--example", metavar="NAME", help="A rule of the library, which metaclaw rules examples lists."
-)
+@click.option("--example", metavar="NAME", help="A rule of the library.")
 @click.option("--when", help="The situation it applies to [always].")
 @click.option("--project", help="A folder: it applies there only [everywhere].")
 @click.option(
@@ -201,9 +199,8 @@ def add(
     user: str | None,
     **checking: str | bool | None,
 ) -> CommandOutput:
-    """Add a rule, in your own words or from the library of examples. It applies from the next
-    request of every agent.
-    """
+    """Add a rule, in your own words or from the library, in force for the next request of every
+    agent."""
     if (text is None) is (example is None):
         raise click.UsageError(
             "write the rule in your own words, or name one of the library with --example"
@@ -233,7 +230,7 @@ def _added(home: Path, facts: Facts, fields: Facts) -> Iterator[str]:
 
 @rules.command()
 @click.argument("name")
-@click.option("--text", help="The new text. Without any option an editor opens on the present one.")
+@click.option("--text", help="The new text.")
 @click.option("--when", help="The situation it applies to, or always.")
 @click.option("--project", help="A folder: narrow it to this project.")
 @click.option("--everywhere", is_flag=True, help="Widen it to all projects.")
@@ -255,9 +252,7 @@ def edit(
     user: str | None,
     **checking: str | bool | None,
 ) -> CommandOutput:
-    """Change a rule: its text, when and for whom it applies, in which project, until when, how it
-    is checked and enforced.
-    """
+    """Change a rule; without an option, its text in an editor."""
     if project is not None and everywhere:
         raise click.UsageError("use either --project or --everywhere")
     fields = _changes(home, when, project, channel, expires, user)
@@ -341,7 +336,7 @@ def _where(facts: Facts) -> str:
 @rules.command()
 @answers
 def examples(home: Path) -> CommandOutput:
-    """List the library of example rules; install one with: metaclaw rules add --example NAME."""
+    """List the library of example rules."""
     facts = read(home, "/api/rule-examples")
     advice = "Install one with: metaclaw rules add --example NAME"
     return CommandOutput(facts, [*listing(facts["examples"], _EXAMPLES), "", advice])

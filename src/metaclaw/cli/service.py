@@ -62,10 +62,8 @@ def service() -> None:
 @yes_option
 @answers
 def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool) -> CommandOutput:
-    """Write a systemd user unit that runs `metaclaw start` on this home, and start it.
-
-    A service does not see your shell's variables: keys written as env:NAME are read from
-    service.env in the home folder."""
+    """Write a systemd user unit that runs `metaclaw start` on this home, and start it. Keys
+    written as env:NAME are read from service.env in the home folder."""
     prepared(home, [])
     systemctl = _require_systemctl() if starts else None
     if starts and (running := find(home)) is not None and not _is_active(name):

@@ -56,7 +56,7 @@ def sessions() -> None:
 
 
 @sessions.command(name="list")
-@limit_option(20, "Most sessions to list, newest first.")
+@limit_option(20, "Most sessions to list.")
 @click.option(
     "--all",
     "show_all",
@@ -121,9 +121,8 @@ def _table(found: list[Facts]) -> Iterator[str]:
 )
 @answers
 def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool) -> CommandOutput:
-    """Show one session: your requests, the answers, the rules and skills placed in the prompts, and
-    the verdicts. SESSION is an id or the beginning of one.
-    """
+    """Show one session: requests, answers, what was placed in the prompts, and verdicts.
+    SESSION is an id or the beginning of one."""
     found = read(
         home,
         f"/api/sessions/{segment(_named(home, session, last=last))}",

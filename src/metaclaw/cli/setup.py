@@ -123,11 +123,9 @@ def setup(
     timeout_s: float,
     yes: bool,
 ) -> int:
-    """Choose a provider, connect your agents, start the proxy, and send one real request through
-    each.
-
-    Asks at most four questions. Keys are stored as references to the environment (env:NAME).
-    Running it again keeps what it does not ask about."""
+    """Choose a provider, connect your agents, start the proxy, and send one real request
+    through each. Asks at most four questions, stores keys as env:NAME, and keeps what it does
+    not ask about."""
     from metaclaw.agents import Connections
     from metaclaw.config import load, set_values
 

@@ -196,15 +196,12 @@ def _put(home: Path, files: list[tuple[str, str]], *, replace: bool) -> Facts:
 
 @skills.command()
 @click.argument("name")
-@click.option(
-    "--when", help="When to use it. Without any option an editor opens on the whole file."
-)
+@click.option("--when", help="When to use it.")
 @click.option("--body", help="What to do, in Markdown.")
 @answers
 def edit(home: Path, name: str, when: str | None, body: str | None) -> CommandOutput:
-    """Change a skill. From then on it is yours: the program does not change or retire
-    it.
-    """
+    """Change a skill; without an option, its file in an editor. From then on it is yours: the
+    program does not change or retire it."""
     fields = {"description": when, "body": body}
     if when is None and body is None:
         skill = read(home, _path(name), advice=_WHERE)
@@ -276,7 +273,7 @@ def import_(home: Path, path: Path, replace: bool) -> CommandOutput:
 
 
 @skills.command()
-@limit_option(20, "Most generations to list, newest first.")
+@limit_option(20, "Most generations to list.")
 @answers
 def history(home: Path, limit: int) -> CommandOutput:
     """List the generations of skills, newest first."""

@@ -34,7 +34,7 @@ _REMINDERS = (
 @click.option("--last", is_flag=True, help="The last main turn.")
 @answers
 def why(home: Path, turn: str | None, last: bool) -> CommandOutput:
-    """Show which rules, skills and lessons were in the prompt of TURN, which were not, and why."""
+    """Show what was in the prompt of TURN, what was not, and why."""
     check_choice(turn, last, "turn")
     wanted = last_turn(home)["id"] if turn is None else turn
     facts = read(home, f"/api/turns/{segment(wanted)}/why", advice=WHERE_TURNS)

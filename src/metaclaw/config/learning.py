@@ -25,9 +25,7 @@ class SkillsConfig(Section):
         default=3,
         ge=0,
         le=16,
-        description=(
-            "Maximum number of skills placed in full for one task; 0 places and lists none."
-        ),
+        description="Most skills placed in full for one task; 0 places and lists none.",
     )
     budget_tokens: int = Field(
         default=1500,
@@ -50,16 +48,15 @@ class SkillsConfig(Section):
     retrieval: Literal["auto", "words", "hybrid"] = Field(
         default="auto",
         description=(
-            "How skills are found. `words`: by words; `hybrid`: by words and by meaning; `auto`: as"
-            " `hybrid` if the local model is installed, else as `words`."
+            "How skills are found: by `words`; `hybrid`, by words and meaning; `auto`, as"
+            " `hybrid` if the local model is installed."
         ),
     )
     embeddings_provider: str | None = Field(
         default=None,
         description=(
-            "The provider (of kind openai) that computes vectors for the search by meaning. It"
-            " receives people's requests, and triggers, examples and texts of rules and skills."
-            " Default: the local model; nothing is sent."
+            "The provider (of kind openai) that computes vectors for the search by meaning,"
+            " from requests and from texts of rules and skills. Default: the local model."
         ),
         examples=["openai"],
     )
@@ -72,8 +69,7 @@ class SkillsConfig(Section):
     tool: bool = Field(
         default=True,
         description=(
-            "Offer the model a tool `metaclaw_skill`, by which it reads a listed skill in full. The"
-            " program answers the call; the client never sees it."
+            "Offer the model a tool, `metaclaw_skill`, by which it reads a listed skill in full."
         ),
     )
     learn: bool = Field(
@@ -83,7 +79,7 @@ class SkillsConfig(Section):
         default="lint",
         description=(
             "The review of a learned skill. `lint`: its text must be sound and repeat nothing;"
-            " `off`: only the checks for secrets, foreign instructions and new capabilities."
+            " `off`: only secrets, foreign instructions and new capabilities are looked for."
         ),
     )
 
@@ -108,8 +104,8 @@ class JudgeConfig(Section):
     provider: str | None = Field(
         default=None,
         description=(
-            "The provider that answers. Default: the first that has its own key; if none has, no"
-            " model judges turns."
+            "The provider that answers. Default: the first with a key of its own; without one"
+            " no model judges."
         ),
         examples=["openai"],
     )
@@ -124,8 +120,7 @@ class JudgeConfig(Section):
         ge=1,
         le=15,
         description=(
-            "Maximum number of votes on one turn. More than one is asked for only if the first is"
-            " in doubt or says fail."
+            "Most votes on one turn; more than one only if the first is in doubt or says fail."
         ),
     )
     max_share: float = Field(
@@ -136,7 +131,7 @@ class JudgeConfig(Section):
     )
     timeout_s: Seconds = Field(
         default=60.0,
-        description="Time limit for one vote, in seconds; a later vote counts as unknown.",
+        description="Seconds for one vote; a later one counts as unknown.",
     )
 
 
@@ -146,26 +141,20 @@ class ListenConfig(Section):
     provider: str | None = Field(
         default=None,
         description=(
-            "The provider that answers. Default: `judge.provider`, if that is set; else the"
-            " provider that served the conversation, if it has its own key. Without a provider,"
-            " only unmistakable phrases become rules."
+            "The provider that answers. Default: `judge.provider`; else the one that served the"
+            " conversation, if it has its own key; else only sure phrases become rules."
         ),
         examples=["openai"],
     )
     model: str | None = Field(
         default=None,
-        description=(
-            "The model. Default: `judge.model`, if that is set; else the model that served the"
-            " conversation."
-        ),
+        description="The model. Default: `judge.model`, else the one that served the conversation.",
         examples=["gpt-5.1-mini"],
         min_length=1,
     )
     timeout_s: Seconds = Field(
         default=30.0,
-        description=(
-            "Time limit for an answer, in seconds; after it the message is read again later."
-        ),
+        description="Seconds for an answer; after them the message is read again later.",
     )
 
 
@@ -195,9 +184,9 @@ class EvolverConfig(Section):
         ),
     )
     max_new_skills: int = Field(
-        default=3, ge=1, le=10, description="Maximum number of skills that it may propose at once."
+        default=3, ge=1, le=10, description="Most skills that it may propose at once."
     )
-    timeout_s: Seconds = Field(default=180.0, description="Time limit for an answer, in seconds.")
+    timeout_s: Seconds = Field(default=180.0, description="Seconds for an answer.")
 
 
 class PriceConfig(Section):
@@ -226,10 +215,8 @@ class LearningConfig(Section):
         ge=0,
         le=10**15,
         description=(
-            "Tokens per day for the program's own calls to models; when they are used up, learning"
-            " waits until midnight. Default: a tenth of the tokens of the day's main turns (or of"
-            " the last days' average, if that is more), and at least 300,000. With 0 no calls are"
-            " made."
+            "Tokens per day for the program's own calls to models; 0 makes none. Default: a"
+            " tenth of the tokens of the day's main turns, at least 300,000 (docs/cost.md)."
         ),
         examples=[1_000_000],
     )
@@ -237,8 +224,8 @@ class LearningConfig(Section):
         default=None,
         ge=0,
         description=(
-            "Money per day, by `learning.prices`. If it is set and `daily_tokens` is not, the token"
-            " limit applies only to models without a price."
+            "Money per day, by `learning.prices`. Without `daily_tokens`, the token limit then"
+            " applies only to models without a price."
         ),
         examples=[2.0],
     )
@@ -285,8 +272,8 @@ class PrivacyConfig(Section):
     redact: bool = Field(
         default=True,
         description=(
-            "Replace values from your environment and dotfiles before a turn is sent to a judge, an"
-            " evolver or a trainer. Text that looks like a secret is always replaced."
+            "Replace values of your environment and dotfiles, too, before a turn goes to a"
+            " judge, an evolver or a trainer."
         ),
     )
     retention_days: int = Field(

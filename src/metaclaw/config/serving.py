@@ -54,8 +54,7 @@ class ProxyConfig(Section):
         ge=1,
         le=10_000_000,
         description=(
-            "Most messages, content parts and tools in one request; a larger request is answered"
-            " with 413."
+            "Most messages, content parts and tools in one request; more are answered with 413."
         ),
     )
     max_concurrency: int = Field(
@@ -72,10 +71,7 @@ class ProxyConfig(Section):
     )
     write_timeout_s: Seconds = Field(
         default=120.0,
-        description=(
-            "A client that reads nothing of its answer for this many seconds is disconnected; the"
-            " turn is recorded as cancelled."
-        ),
+        description="A client that reads nothing of its answer for this long is disconnected.",
     )
     enforce_opt_out: bool = Field(
         default=False,
@@ -122,7 +118,7 @@ class ProviderConfig(Section):
     """One model provider. Without providers, the embedded model serves."""
 
     name: str = Field(
-        description="The provider's name in status, logs and `--set providers.NAME.key=value`.",
+        description="Its name, also in `--set providers.NAME.key=value`.",
         examples=["openai"],
     )
     kind: ProviderKind = Field(
@@ -155,9 +151,9 @@ class ProviderConfig(Section):
     wires: Wires = Field(
         default_factory=lambda known: WIRES_OF_KIND.get(known.get("kind", ""), ()),
         description=(
-            'The wires it serves: `["chat", "responses"]` for openai (or only one of them),'
-            ' `["messages"]` for anthropic. Default: all wires of its kind; requests are translated'
-            " if the server does not have the path of a wire."
+            'The wires it serves: `["chat", "responses"]` for openai (or one of them),'
+            ' `["messages"]` for anthropic. Default: all of its kind; what the server lacks is'
+            " translated."
         ),
         examples=[["chat"]],
     )
@@ -171,17 +167,15 @@ class ProviderConfig(Section):
         default=1024,
         ge=1,
         le=65536,
-        description=(
-            "Most calls at once; further calls wait in a queue, in which sessions take turns."
-        ),
+        description="Most calls at once; further ones wait in a queue.",
     )
     queue_timeout_s: float = Field(
         default=2.0,
         ge=0,
         le=3600,
         description=(
-            "Longest wait in the queue, in seconds. Then the next provider is asked; without one"
-            " the answer is 429 with `retry-after`."
+            "Longest wait in the queue, in seconds; then the next provider is asked, or 429 is"
+            " answered."
         ),
     )
     order: int | None = Field(
@@ -272,8 +266,8 @@ class StoreConfig(Section):
         ge=0,
         le=1_000_000,
         description=(
-            "Size limit of an SQLite database in GB. The oldest sessions are removed to stay below"
-            " it; what was learned from them stays. 0 is no limit."
+            "Size limit of an SQLite database in GB, above which the oldest sessions are"
+            " removed; 0 is no limit."
         ),
     )
 

@@ -43,17 +43,16 @@ class PolicyConfig(Section):
     backend: str = Field(
         default="embedded",
         description=(
-            "What trains: this machine (`embedded`), Tinker (`tinker`, or a server with its API at"
-            " `base_url`), or a training service of a plugin (`mint`, `weaver`)."
+            "What trains: this machine (`embedded`), or a service of a plugin (`tinker`,"
+            " `mint`, `weaver`)."
         ),
     )
     base_model: str | None = Field(
         default=None,
         description=(
-            "The model that is trained. With the backend `embedded`: the folder of a Hugging Face"
-            " causal model, or a GGUF file (`metaclaw model add` brings one); default: the embedded"
-            " model. With a service (required): the service's"
-            " name for the model."
+            "The model that is trained: a folder of a Hugging Face model or a GGUF file"
+            " (`metaclaw model add` brings one); for a service, its name for the model"
+            " (required). Default: the embedded model."
         ),
         examples=["Qwen/Qwen3-8B"],
     )
@@ -98,19 +97,15 @@ class PolicyConfig(Section):
         ge=1,
         le=65_536,
         description=(
-            "Most turns of one run. A run takes all turns that may train, newest first, and up to"
-            " the same number of prompts of earlier runs, so that a version keeps what the version"
-            " before it learned."
+            "Most turns of one run, newest first. Up to as many prompts of earlier runs are"
+            " added, so that a version keeps what was learned before."
         ),
     )
     prompts_per_step: int | None = Field(
         default=None,
         ge=1,
         le=4096,
-        description=(
-            "Prompts of one step, which are answered again. Default: 32 on a GPU or a service, 4 on"
-            " a CPU."
-        ),
+        description="Prompts of one step. Default: 32 on a GPU or a service, 4 on a CPU.",
         examples=[16],
     )
     group_size: int | None = Field(
@@ -118,8 +113,7 @@ class PolicyConfig(Section):
         ge=2,
         le=256,
         description=(
-            "Answers drawn and scored for each prompt of a step. Default: 16 on a GPU or a service,"
-            " 12 on a CPU."
+            "Answers to each prompt of a step. Default: 16 on a GPU or a service, 12 on a CPU."
         ),
         examples=[8],
     )
@@ -128,8 +122,8 @@ class PolicyConfig(Section):
         ge=1,
         le=10_000,
         description=(
-            "Most optimiser steps of one run, each on newly drawn answers. A run ends earlier when"
-            " it has learned enough or no longer improves."
+            "Most optimiser steps of one run; it ends earlier when it has learned enough or no"
+            " longer improves."
         ),
     )
     rehearsal: float = Field(
@@ -137,8 +131,8 @@ class PolicyConfig(Section):
         ge=0,
         le=100,
         description=(
-            "Weight of training on the untrained model's own answers to ordinary questions, so that"
-            " other abilities stay as they were; 0 turns it off."
+            "Weight of training on the untrained model's own answers to ordinary questions,"
+            " which keeps other abilities; 0 turns it off."
         ),
     )
     max_new_tokens: int = Field(
@@ -188,15 +182,15 @@ class PolicyConfig(Section):
         ge=1,
         le=100_000,
         description=(
-            "Judged turns after a version begins to serve during which it is rolled back if its"
-            " turns fail more often than those of the version before it."
+            "Judged turns of a new version in which it is rolled back if they fail more often"
+            " than those of the version before it."
         ),
     )
     train_share: Share = Field(
         default=0.5,
         description=(
-            "Share of the time in which a GPU or a service may train while you work; with 0 it"
-            " trains only in windows, as a CPU always does."
+            "Share of the time in which a GPU or a service may train while you work; a CPU, and"
+            " anything with 0, trains only in windows."
         ),
     )
     keep_versions: int = Field(
@@ -208,15 +202,15 @@ class PolicyConfig(Section):
     serve: str = Field(
         default="backend",
         description=(
-            "What serves trained weights: the backend that trained them, a vLLM server that loads"
-            " adapters (`vllm`), or a server of a plugin (`sglang`)."
+            "What serves trained weights: the backend that trained them, `vllm`, or a server of"
+            " a plugin (`sglang`)."
         ),
     )
     provider: str | None = Field(
         default=None,
         description=(
-            "The provider that is the server of `serve`. Default: the proxy starts the server"
-            " itself, on a port of this machine, and watches it."
+            "The provider that is the server of `serve`. Default: the proxy starts and watches"
+            " one on this machine."
         ),
         examples=["openai"],
     )
@@ -231,8 +225,8 @@ class PolicyConfig(Section):
     hindsight: bool = Field(
         default=True,
         description=(
-            "If no answer to a prompt earns a reward, answer again with the rule or an earlier"
-            " correction in the prompt, and train on that answer if it earns more."
+            "If no answer to a prompt earns a reward, answer again with the rule or a"
+            " correction in the prompt, and train on that if it earns more."
         ),
     )
 
@@ -438,8 +432,8 @@ class CalendarConfig(Section):
     url: Secret | None = Field(
         default=None,
         description=(
-            "ics: absolute path or address of the file; caldav: address of the calendar; google:"
-            " none. It is masked, since the address of a private feed is a secret."
+            "ics: absolute path or address of the file; caldav: address of the calendar. It is"
+            " masked, as addresses of private feeds are secrets."
         ),
         examples=["https://example.org/me.ics"],
     )
@@ -471,9 +465,7 @@ class CalendarConfig(Section):
     )
     timeout_s: Seconds = Field(
         default=10.0,
-        description=(
-            "Time limit for reading it, in seconds; a calendar that cannot be read is ignored."
-        ),
+        description="Seconds for reading it; a calendar that cannot be read is ignored.",
     )
 
     @field_validator("url", mode="before")
@@ -533,8 +525,8 @@ class ScheduleConfig(Section):
     sleep: Names = Field(
         default=("23:00-07:00",),
         description=(
-            'Hours in which you sleep. For certain days: "mon-fri 23:00-07:00", "sat,sun'
-            ' 00:00-10:00"; the days are those on which the hours begin.'
+            'Hours in which you sleep, also for certain days: "mon-fri 23:00-07:00"; the days'
+            " are those on which the hours begin."
         ),
     )
     timezone: str | None = Field(

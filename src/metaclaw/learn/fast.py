@@ -1,7 +1,7 @@
 """The fast loop: failures become skills that take effect on the next request.
 
 Failures of one kind in one project of one person are shown to the evolver together, also if a
-person stated a rule or fact in between (docs/decisions/0009). Turns that the evolver was shown are
+person stated a rule or fact in between (docs/decisions/0007). Turns that the evolver was shown are
 marked as support in the database: they are never shown again and never train weights. An
 interrupted attempt without a result is resumed.
 

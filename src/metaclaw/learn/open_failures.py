@@ -42,7 +42,7 @@ class FailureReader:
         self._guard = RetryGuard("reading", self.attempt_log)
 
     def open_failures(self, generation: int) -> list[Failure]:
-        """The newest failures made up to this generation that may still teach a skill (decision 9);
+        """The newest failures made up to this generation that may still teach a skill;
         one that was read before is not read again unless its verdict has changed, or its
         conversation has gone on."""
         turns = [one.turn for one in self.verdicts.open_failures(generation, _LOOKED_AT)]

@@ -2,7 +2,7 @@
 
 Candidate and serving version answer the same held-out prompts with the same skills and seeds. Two
 measures score each pair of answers: the measure that trained the candidate, and a strict measure
-that did not (decision 13). Each gives a gain in [-1, 1]. The evidence may be checked after every
+that did not (docs/decisions/0008). Each gives a gain in [-1, 1]. The evidence may be checked after every
 pair (`bets`); pairs after the first decisive pair do not count.
 
 - the KL limit is exceeded                                                      → reject

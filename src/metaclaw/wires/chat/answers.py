@@ -89,11 +89,8 @@ def _parts(message: Fields) -> Iterable[Part]:
     thought = message.pop("reasoning_content") or message.pop("reasoning")
     if isinstance(thought, str) and thought:
         yield Reasoning(thought)
-    content = message.pop("content")
-    if isinstance(content, list):
-        content = "".join(text_of(object_of(part).get("text")) for part in content)
-    for text in (content, message.pop("refusal")):
-        if isinstance(text, str) and text:
+    for text in (_words(message.pop("content")), text_of(message.pop("refusal"))):
+        if text:
             yield Text(text)
     for number, call in enumerate(message.maybe_list("tool_calls") or ()):
         known = (
@@ -103,6 +100,13 @@ def _parts(message: Fields) -> Iterable[Part]:
         )
         found = tool_call(known, f"{message.path('tool_calls')}[{number}]")
         yield ToolCall(found.id, found.name, found.arguments)
+
+
+def _words(content: Json) -> str:
+    """The text of an answer, or of a piece of one. Some servers send it as a list of parts."""
+    if isinstance(content, list):
+        return "".join(text_of(object_of(part).get("text")) for part in content)
+    return text_of(content)
 
 
 def finish_of(word: Json, *, called: bool) -> Finish | None:
@@ -287,7 +291,7 @@ class ChatEventReader:
         if thought := text_of(said.pop("reasoning_content")) or text_of(said.pop("reasoning")):
             deltas.append(ReasoningDelta(thought))
         logprobs = logprobs_of(choice.pop("logprobs"))
-        text = text_of(said.pop("content")) + text_of(said.pop("refusal"))
+        text = _words(said.pop("content")) + text_of(said.pop("refusal"))
         if text or logprobs:
             deltas.append(TextDelta(text, logprobs))
         for number, call in enumerate(said.maybe_list("tool_calls") or ()):
