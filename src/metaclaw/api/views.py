@@ -384,6 +384,10 @@ def candidate_question(candidate: Candidate, words: str) -> str:
         return f"Put the learned skill {skill.name} in force?"
     if change is Change.EDIT:
         return f"Your rule: “{text}” — check it with a program that a model wrote?"
+    if candidate.proposal.said_by:
+        return (
+            f"{candidate.proposal.said_by} proposes for {skill.scope}: “{text}” — put it in force?"
+        )
     place = f", instead of {', '.join(candidate.proposal.replaces)}" * (change is Change.MERGE)
     if not words or text.rstrip(".").casefold() in words.casefold():
         return f"You said: “{text}” — keep it as a {skill.kind}{place}?"
