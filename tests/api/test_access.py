@@ -92,7 +92,7 @@ async def test_a_members_rules_are_theirs_and_a_teams_needs_an_owner(stage: Stag
     path = f"/api/candidates/{proposed['candidate']}"
     assert (await ask(stage, cat, "GET", path))[0] == 404
     status, seen = await ask(stage, BOB, "GET", path)
-    assert seen["question"] == "bob proposes for team:core: “Sign every commit.” — put it in force?"
+    assert seen["question"] == "For team:core, from bob: “Sign every commit.” — put it in force?"
     assert (await ask(stage, BOB, "POST", f"{path}/approve"))[0] == 403
     assert (await ask(stage, HOME, "POST", f"{path}/approve"))[0] == 200
     _, rules = await ask(stage, cat, "GET", "/api/rules")
@@ -144,3 +144,36 @@ async def test_a_key_is_made_shown_once_and_its_limits_are_told(stage: Stage) ->
     assert (await ask(stage, HOME, "POST", "/api/keys/cat/rotate"))[1]["key"] != made["key"]
     assert (await ask(stage, HOME, "DELETE", "/api/keys/cat"))[0] == 200
     assert (await ask(stage, HOME, "POST", "/api/keys/cat/rotate"))[0] == 404
+
+
+async def test_what_members_share_is_proposed_for_their_team(stage: Stage) -> None:
+    stage.app.keyring._configured = {"core": {"ann", "bob", "cat"}, "other": {"dan"}}
+    stage.app.keyring._take([])
+    names = {}
+    for name, text in (
+        ("ann", "Use uv, never pip."),
+        ("bob", "use uv; never pip"),
+        ("dan", "Use uv, never pip."),
+        ("cat", "Use tabs."),
+    ):
+        person = Person(name, mark=name)
+        _, rule = await ask(stage, person, "POST", "/api/rules", {"text": text})
+        names[name] = rule["name"]
+    for wanted in (1, 0):  # what was asked is not asked again
+        assert len(stage.app.team_proposals.look()) == wanted
+    await ask(stage, Person("cat", mark="cat"), "POST", "/api/rules", {"text": "Use spaces."})
+    assert stage.app.team_proposals.look() == []
+    _, told = await ask(stage, HOME, "GET", "/api/candidates", query="standing=waiting")
+    (one,) = told["candidates"]
+    assert one["question"] == (
+        "For team:core, from ann, bob: “Use uv, never pip.” — put it in force?"
+    )
+    assert (await ask(stage, BOB, "GET", "/api/candidates"))[1]["candidates"] == []
+    assert (await ask(stage, HOME, "POST", f"/api/candidates/{one['id']}/approve"))[0] == 200
+    cat = Person("cat", mark="cat")
+    _, seen = await ask(stage, cat, "GET", "/api/rules")
+    assert "Use uv, never pip." in [rule["text"] for rule in seen["rules"]]
+    # One undo takes it from all of them, and what everyone had of their own stays.
+    _, undone = await ask(stage, HOME, "POST", "/api/undo")
+    assert [rule["name"] for rule in undone["removed"]] == [one["skill"]]
+    assert (await ask(stage, BOB, "GET", f"/api/rules/{names['bob']}"))[0] == 200

@@ -30,6 +30,7 @@ from metaclaw.domain.front_matter import CHOICES
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Rule, Skill
 from metaclaw.errors import SkillError
+from metaclaw.learn import FOR_TEAM
 from metaclaw.skills import (
     MAX_RULE_CHARS,
     MAX_WHEN_CHARS,
@@ -238,7 +239,7 @@ class RuleRoutes:
         with _refusing(400):
             rule = home.rulebook.draft(fields)
         name = home.person.name
-        proposal = Proposal(rule, Change.NEW, (), (), "team", name, said_by=name)
+        proposal = Proposal(rule, Change.NEW, (), (), FOR_TEAM, name, said_by=name)
         asked = Candidate.new(
             proposal,
             Standing.WAITING,

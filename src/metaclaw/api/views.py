@@ -376,6 +376,8 @@ def candidate_question(candidate: Candidate, words: str) -> str:
     """
     skill, change = candidate.proposal.skill, candidate.proposal.change
     text = " ".join(skill.body.split())
+    if who := candidate.proposal.said_by:
+        return f"For {skill.scope}, from {who}: “{text}” — put it in force?"
     if isinstance(skill, Lesson):
         return f"A tool call failed repeatedly: “{text}” — keep it as a lesson?"
     if candidate.proposal.script:
@@ -384,10 +386,6 @@ def candidate_question(candidate: Candidate, words: str) -> str:
         return f"Put the learned skill {skill.name} in force?"
     if change is Change.EDIT:
         return f"Your rule: “{text}” — check it with a program that a model wrote?"
-    if candidate.proposal.said_by:
-        return (
-            f"{candidate.proposal.said_by} proposes for {skill.scope}: “{text}” — put it in force?"
-        )
     place = f", instead of {', '.join(candidate.proposal.replaces)}" * (change is Change.MERGE)
     if not words or text.rstrip(".").casefold() in words.casefold():
         return f"You said: “{text}” — keep it as a {skill.kind}{place}?"

@@ -164,11 +164,13 @@ class Application(ProgramParts):
         supervisor.run("meaning", self._follow_library)
 
     async def _follow_keys(self) -> None:
-        """Notice keys that other programs make and revoke, and count what people use."""
+        """Notice keys that other programs make and revoke, count what people use, and propose for
+        teams what their members share."""
         while True:
             await anyio.sleep(_KEYS_S)
             await anyio.to_thread.run_sync(self.keyring.read)
             self.api.drop_revoked()
+            await anyio.to_thread.run_sync(self.team_proposals.look)
 
     async def _prepare_page(self) -> None:
         await anyio.sleep(_FIRST_REQUESTS_S)

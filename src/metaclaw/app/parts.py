@@ -29,6 +29,7 @@ from metaclaw.learn import (
     PendingWork,
     Retention,
     Supervisor,
+    TeamProposals,
 )
 from metaclaw.proxy import (
     Acknowledgements,
@@ -250,6 +251,7 @@ class ProgramParts:
             listens=config.skills.learn,
             measured=self.commands.compliance_cursor,
         )
+        self.team_proposals = TeamProposals(self.library, SqlCandidates(self.database), self.teams)
         self.titles = Titles(Overview(self.database), own_words)
         forgetters = [
             lambda session: self.enforcer.answers.forget((session,)),

@@ -224,6 +224,7 @@ class PageActions:
             skill = await run_sync(self._home.rulebook.adopt, found.proposal.skill)
         except SkillError as error:
             raise ApiError(str(error), 409) from error
+        await run_sync(self._home.keys.note, self._home.person.name, "adopt", skill.name)
         return ActionResult(
             f"{skill.name} is in force, as yours.",
             Offer("Retire it again", "skill-retire", {"name": skill.name}),
