@@ -2,13 +2,16 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from metaclaw.api.access import ACCESS, RoleGate
 from metaclaw.api.router import ApiStream, Route
+from metaclaw.domain.ids import new_session_id, new_turn_id
 from metaclaw.domain.person import HOME, KeyRole, Person
+from metaclaw.domain.turn import Scope
 from tests.api.recorded import candidate, record
 from tests.api.stage import Stage
 
@@ -144,6 +147,27 @@ async def test_a_key_is_made_shown_once_and_its_limits_are_told(stage: Stage) ->
     assert (await ask(stage, HOME, "POST", "/api/keys/cat/rotate"))[1]["key"] != made["key"]
     assert (await ask(stage, HOME, "DELETE", "/api/keys/cat"))[0] == 200
     assert (await ask(stage, HOME, "POST", "/api/keys/cat/rotate"))[0] == 404
+
+
+async def test_events_are_of_ones_own_turns_and_sessions(stage: Stage) -> None:
+    ann = await record(stage)
+    own = replace(await record(stage), id=new_turn_id(), session=new_session_id())
+    await stage.record(replace(own, scope=Scope("bob")))
+    for turn in (ann, own):
+        await stage.announce("noted", {"turn": turn.id, "text": f"of {turn.id}"})
+        await stage.announce("forgotten", {"session": turn.session})
+    await stage.announce("generation", {"put": ["a-rule-of-ann"], "reason": "noted it"})
+    reader = stage.app.api_parts.home.for_person(BOB).reader
+    shown = stage.app.events.follow(0, reader.own_events)
+    text = await anext(shown) + await anext(shown)
+    await shown.aclose()
+    assert text.count(b"event: ") == 2
+    assert own.id.encode() in text
+    assert own.session.encode() in text
+    everything = stage.app.events.follow(0)
+    text = await anext(everything) + await anext(everything)
+    await everything.aclose()
+    assert text.count(b"event: ") == 5
 
 
 async def test_what_members_share_is_proposed_for_their_team(stage: Stage) -> None:

@@ -5,12 +5,34 @@ look-up. The keys, and what people used in tokens and money, are read from the s
 so that all its proxies know and count the same; requests are counted by each proxy."""
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping
 from datetime import datetime
+from threading import Lock
 
 from metaclaw.clock import local_now
 from metaclaw.domain.person import HOME, PERIODS, Limit, Person, period_of
 from metaclaw.store import SqlKeys, StoredKey, UsedTurn, key_hash
+
+
+class CurrentTeams(Mapping[str, Collection[str]]):
+    """The teams of the configuration and of keys. They may change while other threads read them:
+    whoever goes through them sees one state."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, set[str]] = {}
+        """Replaced, and never changed."""
+
+    def __getitem__(self, name: str) -> Collection[str]:
+        return self.now[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.now)
+
+    def __len__(self) -> int:
+        return len(self.now)
+
+    def items(self) -> ItemsView[str, Collection[str]]:
+        return ItemsView(self.now)
 
 
 class Keyring:
@@ -20,12 +42,12 @@ class Keyring:
         self,
         home_key: str,
         stored: SqlKeys,
-        teams: Mapping[str, set[str]],
+        teams: Mapping[str, Collection[str]],
         price: Callable[[UsedTurn], float],
         now: Callable[[], datetime] = local_now,
     ) -> None:
         """`teams` are the configured ones; `self.teams` also has those of keys."""
-        self.teams: dict[str, set[str]] = {}
+        self.teams = CurrentTeams()
         self._home_key = home_key.encode()
         self._stored = stored
         self._configured = teams
@@ -39,6 +61,7 @@ class Keyring:
         self._metered: set[str] = set()
         """The users whose tokens and money are counted."""
         self._cursor = 0
+        self._reading = Lock()
         self._take([])
 
     def holder(self, sent: str) -> Person | None:
@@ -77,11 +100,12 @@ class Keyring:
 
     def read(self) -> None:
         """Take over the stored keys and what was used. Blocks. Raises StoreError."""
-        keys = self._stored.all()
-        if keys != self._keys:
-            self._take(keys)
-        if self._metered:
-            self._read_used()
+        with self._reading:
+            keys = self._stored.all()
+            if keys != self._keys:
+                self._take(keys)
+            if self._metered:
+                self._read_used()
 
     def _take(self, keys: list[StoredKey]) -> None:
         self._keys = keys
@@ -89,8 +113,7 @@ class Keyring:
         for key in keys:
             if key.person.team is not None:
                 teams.setdefault(key.person.team, set()).add(key.person.name)
-        self.teams.clear()
-        self.teams.update(teams)
+        self.teams.now = teams
         self._by_mark = {HOME.mark: HOME} | {key.person.mark: key.person for key in keys}
         self._by_hash = {key.hash: key.person for key in keys}
 
