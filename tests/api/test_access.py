@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from metaclaw.api.access import ACCESS, RoleGate
-from metaclaw.api.router import ApiStream, Route
+from metaclaw.api.router import ApiResponse, ApiStream, Route
 from metaclaw.domain.ids import new_session_id, new_turn_id
 from metaclaw.domain.person import HOME, KeyRole, Person
 from metaclaw.domain.turn import Scope
@@ -142,6 +142,8 @@ async def test_a_key_is_made_shown_once_and_its_limits_are_told(stage: Stage) ->
     assert holder is not None
     assert (await ask(stage, holder, "GET", "/api/me"))[1]["limits"] == "requests=5/min"
     assert (await ask(stage, HOME, "POST", "/api/keys", said))[0] == 409
+    status, page = await ask(stage, HOME, "GET", "/ui/keys")
+    assert (status, b"requests=5/min" in page, made["key"].encode() in page) == (200, True, False)
     for wrong in ({"name": "home"}, {"name": "a b"}, {"name": "dan", "limits": "words=3/min"}):
         assert (await ask(stage, HOME, "POST", "/api/keys", wrong))[0] == 400
     assert (await ask(stage, HOME, "POST", "/api/keys/cat/rotate"))[1]["key"] != made["key"]
@@ -201,3 +203,13 @@ async def test_what_members_share_is_proposed_for_their_team(stage: Stage) -> No
     _, undone = await ask(stage, HOME, "POST", "/api/undo")
     assert [rule["name"] for rule in undone["removed"]] == [one["skill"]]
     assert (await ask(stage, BOB, "GET", f"/api/rules/{names['bob']}"))[0] == 200
+
+
+async def test_the_page_shows_a_new_key_once(stage: Stage) -> None:
+    router = stage.api._side(HOME).router
+    scope = {"method": "POST", "path": "/ui/do/key-create", "query_string": b"", "headers": []}
+    done = await router.respond(scope, b"name=eve&role=reader&back=/ui/keys")
+    assert isinstance(done, ApiResponse)
+    path, _, query = dict(done.headers)["location"].partition("?")
+    shown = [(await ask(stage, HOME, "GET", path, query=query))[1] for _ in range(2)]
+    assert [b"mck_" in page for page in shown] == [True, False]

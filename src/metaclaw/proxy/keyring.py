@@ -6,6 +6,7 @@ so that all its proxies know and count the same; requests are counted by each pr
 
 import hmac
 from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
 
@@ -35,6 +36,15 @@ class CurrentTeams(Mapping[str, Collection[str]]):
         return ItemsView(self.now)
 
 
+@dataclass(slots=True)
+class _Used:
+    """What was used in one period."""
+
+    begin: datetime
+    end: datetime
+    amount: float = 0.0
+
+
 class Keyring:
     """Finds the holder of a key. `price` is what one turn cost."""
 
@@ -56,8 +66,8 @@ class Keyring:
         self._keys: list[StoredKey] = []
         self._by_hash: dict[bytes, Person] = {}
         self._by_mark: dict[str, Person] = {HOME.mark: HOME}
-        self._used: dict[tuple[str, str, str], tuple[datetime, float]] = {}
-        """What was used, by user, kind and period: since when, and how much."""
+        self._used: dict[tuple[str, str, str], _Used] = {}
+        """What was used in the present periods, by user, kind and period."""
         self._metered: set[str] = set()
         """The users whose tokens and money are counted."""
         self._cursor = 0
@@ -116,7 +126,6 @@ class Keyring:
         self.teams.now = teams
         self._by_mark = {HOME.mark: HOME} | {key.person.mark: key.person for key in keys}
         self._by_hash = {key.hash: key.person for key in keys}
-
         metered = {
             key.person.name
             for key in keys
@@ -134,21 +143,20 @@ class Keyring:
             before = self._cursor
             self._cursor, found = self._stored.used(self._metered, begin, before)
             for turn in found:
-                tokens, money = (
-                    turn.usage.input_tokens + turn.usage.output_tokens,
-                    self._price(turn),
-                )
+                at, usage, money = turn.at.astimezone(begin.tzinfo), turn.usage, self._price(turn)
                 for period in PERIODS:
-                    at = turn.at.astimezone(begin.tzinfo)
+                    tokens = usage.input_tokens + usage.output_tokens
                     self._add(turn.user, "tokens", period, at, tokens)
                     self._add(turn.user, "money", period, at, money)
 
     def _add(self, user: str, used: str, period: str, at: datetime, more: float) -> None:
-        begin, key = period_of(at, period)[0], (user, used, period)
-        since, so_far = self._used.get(key, (begin, 0.0))
-        if begin >= since:
-            self._used[key] = begin, more + (so_far if begin == since else 0.0)
+        key = (user, used, period)
+        known = self._used.get(key)
+        if known is None or at >= known.end:
+            known = self._used[key] = _Used(*period_of(at, period))
+        if at >= known.begin:
+            known.amount += more
 
     def _used_of(self, user: str, limit: Limit, now: datetime) -> float:
-        since, so_far = self._used.get((user, limit.used, limit.period), (now, 0.0))
-        return so_far if since == period_of(now, limit.period)[0] else 0.0
+        known = self._used.get((user, limit.used, limit.period))
+        return known.amount if known is not None and known.begin <= now < known.end else 0.0
