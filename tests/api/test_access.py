@@ -119,12 +119,17 @@ async def test_who_changed_what_is_noted_and_forgotten_with_it(stage: Stage) -> 
         ("bob", "DELETE /api/rules/{name}", rule["name"]),
         ("bob", "POST /api/rules", rule["name"]),
     ]
+    stage.app.keyring._configured = {"core": {"bob"}}
+    stage.app.keyring._take([])
+    wish = {"text": "Bob wants tabs for all.", "scope": "team:core"}
+    await ask(stage, BOB, "POST", "/api/rules", wish)
     session = (await record(stage)).session
     status, done = await ask(stage, BOB, "POST", "/api/me/forget")
     assert (status, done["skills"], done["sessions"]) == (200, 1, 0)
     _, told = await ask(stage, HOME, "GET", "/api/audit")
     assert [one["action"] for one in told["changes"]] == ["POST /api/me/forget"]
     assert (await ask(stage, HOME, "GET", "/api/rules", query="state=retired"))[1]["rules"] == []
+    assert (await ask(stage, HOME, "GET", "/api/candidates"))[1]["candidates"] == []
     assert (await ask(stage, HOME, "GET", f"/api/sessions/{session}"))[0] == 200
     assert (await ask(stage, HOME, "POST", "/api/me/forget"))[0] == 409
 

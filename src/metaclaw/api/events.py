@@ -88,12 +88,14 @@ class EventFeed:
                 since = self._since
                 found = self._newer(after) if after >= since else await self._read(after)
                 if found:
-                    after = found[-1][0]
-                    if own is not None:
-                        kept = await self._try(partial(own, [event for *_, event in found]))
-                        found = [(event.seq, _as_sent(event), event) for event in kept or ()]
-                    if found:
-                        yield b"".join([data for _, data, _ in found])
+                    shown = [event for *_, event in found]
+                    kept = shown if own is None else await self._try(partial(own, shown))
+                    if kept is None:
+                        await asyncio.sleep(self._poll_s)
+                        continue
+                    after, wanted = found[-1][0], {event.seq for event in kept}
+                    if wanted:
+                        yield b"".join([data for seq, data, _ in found if seq in wanted])
                 elif found is not None and after < since < _UNKNOWN:
                     after = since  # no event in between
                 elif self._since == since and not await self._woken():

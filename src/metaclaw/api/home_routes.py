@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
 
 
-_MOST_BEGUN = 100
+_MOST_ALIKE = 100
 
 
 class PolicyOwner(Protocol):
@@ -131,15 +131,13 @@ class HomeRoutes:
 
     def _candidates_named(self, named: str, limit: int) -> Sequence[str]:
         stored = self.candidates
-        of_skill = filter(self.shows, stored.candidates(limit=limit, name=SkillName(named)))
-        found = [(one.standing is Standing.WAITING, one.id) for one in of_skill]
-        waiting = [one for is_waiting, one in found if is_waiting]
-        begun = (stored.candidate(one) for one in stored.find(named, _MOST_BEGUN))
-        return (
-            waiting
-            or [one for _, one in found]
-            or [one.id for one in begun if one is not None and self.shows(one)][:limit]
-        )
+        alike = stored.candidates(limit=_MOST_ALIKE, name=SkillName(named))
+        found = list(filter(self.shows, alike))
+        found = [one for one in found if one.standing is Standing.WAITING] or found
+        if not found:
+            begun = map(stored.candidate, stored.find(named, _MOST_ALIKE))
+            found = [one for one in begun if one is not None and self.shows(one)]
+        return [one.id for one in found[:limit]]
 
     def _resolved(self, find: Callable[[str, int], Sequence[str]], named: str, what: str) -> str:
         if not self.person.is_owner and not find(named, 1):

@@ -125,13 +125,15 @@ def find_scope(connection: Connection, scope: str) -> DerivedData:
     )
     rows = connection.execute(query).all()
     proposed = {
-        row.id
-        for row in connection.execute(select(*candidates.c["id", "proposal"]))
-        if unpack_document(row.proposal, dict)["skill"].get("scope") == scope
+        row.id: row.name
+        for row in connection.execute(select(candidates))
+        if (proposal := unpack_document(row.proposal, dict))["skill"].get("scope") == scope
+        # What they proposed for others stays if an owner has put it in force.
+        or (f"user:{proposal.get('said_by')}" == scope and row.standing is not Standing.ACCEPTED)
     }
     return DerivedData(
         candidates=tuple(map(CandidateId, sorted(proposed))),
-        names=frozenset(row.name for row in rows),
+        names=frozenset((*(row.name for row in rows), *proposed.values())),
         texts=frozenset(row.skill for row in rows),
         carriers=_carriers(connection, rows),
     )
