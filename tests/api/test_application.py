@@ -9,6 +9,7 @@ import pytest
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Wire
+from metaclaw.domain.person import HOME
 from tests.api.recorded import candidate, record
 from tests.api.stage import Stage, staged
 from tests.support.application import configured
@@ -85,7 +86,9 @@ async def test_the_description_lists_every_route_with_what_it_takes(stage: Stage
     paths = described["paths"]
     listed = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     assert listed == {
-        (route.method, route.path) for route in stage.api._router.routes if not route.is_page
+        (route.method, route.path)
+        for route in stage.api._side(HOME).router.routes
+        if not route.is_page
     }
     for method, path in listed:
         operation = paths[path][method.lower()]
@@ -107,6 +110,7 @@ async def test_the_description_lists_every_route_with_what_it_takes(stage: Stage
         "/api/skills/{name}/pin",
         "/api/undo",
         "/api/enforce",
+        "/api/keys",
     }
     taking |= {"/api/policy/promote", "/api/policy/rollback"}
     assert {path for path, body in bodies.items() if body is not None} == taking
@@ -125,12 +129,12 @@ async def test_every_route_says_in_the_description_that_another_method_is_refuse
         assert "PUT" in await stage.refused(405, "PUT", concrete)
         # GET /api/policy/train asks for the version of that name.
         if "get" not in methods and not path.startswith("/api/policy/"):
-            assert "takes POST, not GET" in await stage.refused(405, "GET", concrete)
+            assert "not GET" in await stage.refused(405, "GET", concrete)
 
 
 async def test_the_page_about_http_tells_of_every_route(stage: Stage) -> None:
     page = DOCUMENT.read_text()
-    told = [route for route in stage.api._router.routes if not route.is_page]
+    told = [route for route in stage.api._side(HOME).router.routes if not route.is_page]
     missing = [route.path for route in told if f"{route.method} {route.path}" not in page]
     assert missing == []
     assert "`GET /ui/…`" in page

@@ -51,14 +51,15 @@ async def test_a_title_is_the_first_thing_a_person_said(stage: Stage) -> None:
 async def test_all_titles_are_read_so_that_a_search_is_complete(stage: Stage) -> None:
     sessions = {await say(stage, f"Where does owl {number} sleep?") for number in range(25)}
     titles = Titles(Overview(stage.database), own_words)
-    assert titles.search("OWL sleep", within_s=0) == ([], 50)
+    ids = Overview(stage.database).ids()
+    assert titles.search("OWL sleep", 0, ids) == ([], 50)
 
     async def call(*asked: Any, **query: str) -> dict[str, Any]:
         raise AssertionError("titles come from the store")
 
     await PageContent(replace(stage.app.api_parts.home, titles=titles), call).read_titles()
     assert titles.unread() == []
-    found, unread = titles.search("OWL sleep", within_s=0)
+    found, unread = titles.search("OWL sleep", 0, ids)
     assert (set(found), unread) == (sessions, 0)
     titles.forget(found[0])
     assert titles.unread() == [found[0]]

@@ -151,7 +151,7 @@ def test_turns_without_an_answer_are_failed_on_the_page_and_in_the_terminal(
 
 
 def test_keys_are_offered_for_the_pages_there_are(program: Program) -> None:
-    assert "1 – 4go to a page" in page(program, "/")
+    assert "1 – 5go to a page" in page(program, "/")
 
 
 def test_sessions_without_a_main_turn_are_hidden_and_the_last_turn_is_a_main_one(

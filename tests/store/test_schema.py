@@ -112,10 +112,12 @@ def as_json(facts: dict[str, object]) -> Any:
 
 
 def expected() -> Any:
-    """What the old program read, with the fields that its turns and reports did not have."""
+    """What the old program read, with the fields that its turns, proposals and reports did not have."""
     known = msgspec.json.decode((HERE / "home_0012.json").read_bytes())
     for one in (*known["sessions"], *known["turns"]):
         one["scope"]["channel"] = None
+    for one in known["candidates"]:
+        one["proposal"]["said_by"] = ""
     for version in known["versions"]:
         if version["report"] is not None:
             version["report"]["left_recording"] = None

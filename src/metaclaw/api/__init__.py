@@ -2,6 +2,7 @@
 pages for a browser.
 """
 
+from metaclaw.api.access import ACCESS, RoleGate
 from metaclaw.api.application import Api, ApiParts
 from metaclaw.api.cost import Cost
 from metaclaw.api.events import EventFeed

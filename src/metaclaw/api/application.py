@@ -1,13 +1,14 @@
 """The ASGI application of the API: its parts and its table of routes."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from anyio.to_thread import run_sync
 
 from metaclaw import __version__
+from metaclaw.api.access import RoleGate
 from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.route_table import home_table
 from metaclaw.api.router import (
@@ -17,12 +18,14 @@ from metaclaw.api.router import (
     Router,
     Scope,
     describe,
+    headers_of,
     json_error,
     route,
     routes_of,
 )
 from metaclaw.api.web.sign_in import SignIn
 from metaclaw.domain.chat import Json
+from metaclaw.domain.person import HOME, Person
 
 _NO_WINDOWS = {
     "open": False,
@@ -64,16 +67,13 @@ class ApiParts:
 
 
 class Api:
-    """The program's own routes, as an ASGI application behind the front door's key. They are
-    built at the first request or by `prepare`, so that the start does not wait for them."""
+    """The program's own routes, as an ASGI application behind the front door's keys: each person
+    has theirs, on what they may see of the home. They are built at their first request or by
+    `prepare`, so that the start does not wait for them."""
 
     def __init__(self, facts: ApiParts) -> None:
         self._facts = facts
-
-    @cached_property
-    def _router(self) -> Router:
-        routes = [*self._pages.table(), *routes_of(self), *home_table(self._facts.home)]
-        return Router(routes, self._failed)
+        self._sides: dict[Person, PersonalApi] = {}
 
     async def __call__(
         self,
@@ -81,24 +81,55 @@ class Api:
         receive: Callable[[], Awaitable[Any]],
         send: Callable[[Any], Awaitable[None]],
     ) -> None:
-        if not scope.get("has_key", True):
-            refusal = self._pages.refusal(scope)
+        person = scope.get("person", HOME)
+        if person is None:
+            headers = headers_of(scope)
+            # Without a session nothing but the page for signing in is admitted.
+            person = self._facts.sign_in.person_of(headers) or HOME
+            refusal = self._side(person).pages.refusal(scope)
             if refusal is not None:
-                await self._router.send(refusal, scope, send)
+                await self._side(person).router.send(refusal, scope, send)
                 return
-        await self._router(scope, receive, send)
+        await self._side(person).router(scope, receive, send)
 
     async def prepare(self) -> None:
         """Build the routes, and make the pages ready for their first visitor."""
-        await run_sync(lambda: self._router)
-        await self._pages.prepare()
+        home = self._side(HOME)
+        await run_sync(lambda: home.router)
+        await home.pages.prepare()
 
     def stop(self) -> None:
         """End the event streams, so that stopping does not wait for their clients."""
-        self._router.stop()
+        for side in self._sides.values():
+            side.router.stop()
+
+    def drop_revoked(self) -> None:
+        """End the streams of keys that were revoked or replaced."""
+        gone = [one for one in self._sides if self._facts.sign_in.marked(one.mark) != one]
+        for person in gone:
+            self._sides.pop(person).router.stop()
+
+    def _side(self, person: Person) -> "PersonalApi":
+        side = self._sides.get(person)
+        if side is None:
+            facts = replace(self._facts, home=self._facts.home.for_person(person))
+            side = self._sides[person] = PersonalApi(facts)
+        return side
+
+
+class PersonalApi:
+    """The routes for one person."""
+
+    def __init__(self, facts: ApiParts) -> None:
+        self._facts = facts
 
     @cached_property
-    def _pages(self) -> "Pages":
+    def router(self) -> Router:
+        routes = [*self.pages.table(), *routes_of(self), *home_table(self._facts.home)]
+        return Router(routes, self._failed, RoleGate(self._facts.home, routes))
+
+    @cached_property
+    def pages(self) -> "Pages":
         from metaclaw.api.web.actions import PageActions
         from metaclaw.api.web.content import PageContent
         from metaclaw.api.web.pages import Pages
@@ -116,7 +147,7 @@ class Api:
     def _failed(self, scope: Scope, status: int, message: str) -> ApiResponse:
         is_page = scope["path"].startswith("/ui/")
         return (
-            self._pages.failed(scope, status, message)
+            self.pages.failed(scope, status, message)
             if is_page
             else json_error(scope, status, message)
         )
@@ -124,12 +155,12 @@ class Api:
     async def _ask(
         self, method: str, path: str, body: Mapping[str, Json] | None = None, **query: str
     ) -> dict[str, Any]:
-        return await self._router.call(method, path, body, **query)
+        return await self.router.call(method, path, body, **query)
 
     @route("GET", "/", "The page for a browser; for others, where to go from here")
     async def _root(self, request: ApiRequest) -> object:
         if "text/html" in request.headers.get("accept", ""):
-            return await self._pages.serve_root(request)
+            return await self.pages.serve_root(request)
         return {
             "name": "MetaClaw",
             "version": __version__,
@@ -170,4 +201,4 @@ class Api:
 
     @route("GET", "/api/openapi.json", "This description")
     async def _openapi(self, request: ApiRequest) -> object:
-        return describe(self._router.routes, __version__)
+        return describe(self.router.routes, __version__)

@@ -7,7 +7,7 @@ import logging
 import random
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
@@ -30,7 +30,9 @@ _UNKNOWN: Final = sys.maxsize
 _HELLO: Final = b": events of MetaClaw\n: from %d\n\n"
 _BEAT: Final = b": still here\n\n"
 _T = TypeVar("_T")
-_Sent: TypeAlias = tuple[int, bytes]
+Filter: TypeAlias = Callable[[Sequence[LedgerEvent]], Sequence[LedgerEvent]]
+"""Chooses the events that a subscriber may see. Blocks."""
+_Sent: TypeAlias = tuple[int, bytes, LedgerEvent]
 """An event's cursor, and its bytes."""
 
 
@@ -73,10 +75,10 @@ class EventFeed:
         """The cursor of the newest event. Raises StoreError."""
         return await anyio.to_thread.run_sync(self._reader.last_event, limiter=self._threads)
 
-    async def follow(self, after: int) -> AsyncGenerator[bytes, None]:
+    async def follow(self, after: int, own: Filter | None = None) -> AsyncGenerator[bytes, None]:
         """Yield events behind the cursor `after`, then new ones as they come, and a comment after a
-        long silence. The first comment names the cursor, from which a client that has seen no event
-        can resume."""
+        long silence; of the events only those that `own` lets through. The first comment names the
+        cursor, from which a client that has seen no event can resume."""
         self._subscribers += 1
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll())
@@ -86,8 +88,14 @@ class EventFeed:
                 since = self._since
                 found = self._newer(after) if after >= since else await self._read(after)
                 if found:
-                    after = found[-1][0]
-                    yield b"".join([data for _, data in found])
+                    shown = [event for *_, event in found]
+                    kept = shown if own is None else await self._try(partial(own, shown))
+                    if kept is None:
+                        await asyncio.sleep(self._poll_s)
+                        continue
+                    after, wanted = found[-1][0], {event.seq for event in kept}
+                    if wanted:
+                        yield b"".join([data for seq, data, _ in found if seq in wanted])
                 elif found is not None and after < since < _UNKNOWN:
                     after = since  # no event in between
                 elif self._since == since and not await self._woken():
@@ -154,7 +162,7 @@ class EventFeed:
 
     async def _read(self, after: int) -> list[_Sent] | None:
         events = await self._try(partial(self._reader.events, after, _PAGE))
-        return None if events is None else [(event.seq, _as_sent(event)) for event in events]
+        return None if events is None else [(event.seq, _as_sent(event), event) for event in events]
 
     async def _try(self, read: Callable[[], _T]) -> _T | None:
         """Read in a thread; None if the store cannot be read now, which `trouble` then says."""

@@ -1,13 +1,14 @@
 """Routes for learning: feedback, generations, candidates, forgetting, and the stream of events."""
 
 from dataclasses import dataclass
+from itertools import islice
 
 from anyio.to_thread import run_sync
 
 from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.router import ApiError, ApiRequest, ApiStream, RequestBody, route
 from metaclaw.api.status_words import short
-from metaclaw.api.turns import last_words, resolve
+from metaclaw.api.turns import last_words
 from metaclaw.api.views import (
     candidate_question,
     candidate_view,
@@ -15,8 +16,7 @@ from metaclaw.api.views import (
     verdict_view,
     whole_candidate_view,
 )
-from metaclaw.domain.candidate import Candidate, CandidateId, Standing
-from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.candidate import Candidate, Standing
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.store import SqlForgetting, SqlGenerations
@@ -57,16 +57,20 @@ class LearningRoutes:
     )
     async def _feedback(self, request: ApiRequest) -> object:
         named, outcome = request.said["turn"], Outcome(request.said["outcome"])
-        turn = await run_sync(resolve, self.home.reader.find_turns, named, "turn")
+        turn = await run_sync(self.home.turn_id, named)
         comment = request.said.get("comment", "")
-        verdict = await (await self.home.owner()).feedback(TurnId(turn), outcome, comment)
+        verdict = await (await self.home.owner()).feedback(turn, outcome, comment)
         if verdict is None:
             raise ApiError(f"there is no turn {turn}", 404)
         return {"turn": turn, "verdict": verdict_view(verdict)}
 
     @route("GET", "/api/generations", "Skill generations, newest first", ("limit",))
     def _generations(self, request: ApiRequest) -> object:
-        rows = SqlGenerations(self.home.database).history(request.number("limit", 50, _MOST_ROWS))
+        """All generations; for those who are no owners only which one is in force, because others'
+        words are in the reasons."""
+        limit = request.number("limit", 50, _MOST_ROWS)
+        is_owner = self.home.person.is_owner
+        rows = SqlGenerations(self.home.database).history(limit) if is_owner else []
         return {
             "generation": self.home.rulebook.library.follow().generation,
             "generations": [generation_view(row) for row in rows],
@@ -96,37 +100,31 @@ class LearningRoutes:
         wanted = request.choice("standing", Standing)
         limit = request.number("limit", 50, _MOST_ROWS)
         standing = None if wanted is None else Standing(wanted)
-        rows = self.home.candidates.candidates(standing, limit)
+        most = limit if self.home.person.is_owner else _MOST_ROWS
+        rows = filter(self.home.shows, self.home.candidates.candidates(standing, most))
         return {
-            "candidates": [{**candidate_view(row), "question": self._question(row)} for row in rows]
+            "candidates": [
+                {**candidate_view(row), "question": self._question(row)}
+                for row in islice(rows, limit)
+            ]
         }
 
     def _question(self, candidate: Candidate) -> str | None:
         """What the person is asked; null if the candidate does not wait for them. Blocks."""
         if candidate.standing is not Standing.WAITING:
             return None
-        taught_by = self.home.reader.turn(candidate.proposal.support[0])
+        support = candidate.proposal.support
+        taught_by = self.home.reader.turn(support[0]) if support else None
         words = "" if taught_by is None else last_words(taught_by.turn, self.home.words)
         return candidate_question(candidate, short(words, _MOST_SAID))
 
     @route("GET", "/api/candidates/{id}", "One candidate with its text and evidence")
     def _candidate(self, request: ApiRequest) -> object:
-        named = self._find_candidate(request.path["id"])
+        named = self.home.candidate_id(request.path["id"])
         found = self.home.candidates.candidate(named)
         if found is None:
             raise ApiError(f"there is no candidate {named}", 404)
         return {**whole_candidate_view(found), "question": self._question(found)}
-
-    def _find_candidate(self, named: str) -> CandidateId:
-        """The candidate whose id begins so or whose skill has this name, one that waits first; what
-        is not known is returned as it is."""
-        return CandidateId(resolve(self._candidates_named, named, "candidate"))
-
-    def _candidates_named(self, named: str, limit: int) -> list[CandidateId]:
-        stored = self.home.candidates
-        of_skill = stored.candidates(limit=limit, name=SkillName(named))
-        waiting = [one.id for one in of_skill if one.standing is Standing.WAITING]
-        return waiting or [one.id for one in of_skill] or stored.find(named, limit)
 
     @route("POST", "/api/candidates/{id}/approve", "Approve a waiting candidate")
     async def _approve(self, request: ApiRequest) -> object:
@@ -137,7 +135,10 @@ class LearningRoutes:
         return await self._decide(request, approved=False)
 
     async def _decide(self, request: ApiRequest, *, approved: bool) -> object:
-        named = await run_sync(self._find_candidate, request.path["id"])
+        named = await run_sync(self.home.candidate_id, request.path["id"])
+        found = await run_sync(self.home.candidates.candidate, named)
+        if found is not None and not self.home.rulebook.owns(found.proposal.skill):
+            raise ApiError("an owner's key decides about what is for others", 403)
         decided = await (await self.home.owner()).decide(named, approved=approved)
         if decided is None:
             raise ApiError(f"there is no candidate {named}", 404)
@@ -145,9 +146,7 @@ class LearningRoutes:
 
     @route("POST", "/api/sessions/{id}/forget", "Forget a session and what was learned from it")
     async def _forget(self, request: ApiRequest) -> object:
-        session = SessionId(
-            await run_sync(resolve, self.home.reader.find_sessions, request.path["id"], "session")
-        )
+        session = await run_sync(self.home.session_id, request.path["id"])
         # Before `owner`, which takes long to build.
         await run_sync(SqlForgetting(self.home.database).begin, session)
         try:
@@ -179,4 +178,5 @@ class LearningRoutes:
                 " or raise proxy.max_subscribers",
                 429,
             )
-        return ApiStream("text/event-stream; charset=utf-8", self.home.feed.follow(after))
+        own = None if self.home.person.is_owner else self.home.reader.own_events
+        return ApiStream("text/event-stream; charset=utf-8", self.home.feed.follow(after, own))

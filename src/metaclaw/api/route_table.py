@@ -7,6 +7,7 @@ from metaclaw.api.router import Route, routes_of
 def home_table(home: HomeRoutes) -> list[Route]:
     """The routes. Their modules are imported here: the start does not need them."""
     from metaclaw.api.agent_files import AgentFileRoutes
+    from metaclaw.api.keys import KeyRoutes
     from metaclaw.api.learning import LearningRoutes
     from metaclaw.api.policy import PolicyRoutes
     from metaclaw.api.rules import EnforcementRoutes, RuleRoutes
@@ -17,5 +18,5 @@ def home_table(home: HomeRoutes) -> list[Route]:
     return routes_of(
         *(SessionRoutes(home), WhyRoutes(home), LearningRoutes(home), SkillRoutes(home)),
         *(RuleRoutes(home), AgentFileRoutes(home), home.cost, PolicyRoutes(home)),
-        EnforcementRoutes(home),
+        *(EnforcementRoutes(home), KeyRoutes(home)),
     )

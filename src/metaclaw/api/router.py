@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import anyio
@@ -185,18 +185,29 @@ def json_error(scope: Scope, status: int, message: str) -> ApiResponse:
     return ApiResponse(status, encode_json({"error": {"message": message}}))
 
 
+class Admission(Protocol):
+    """Says who may use a route, and notes what they change (`access.RoleGate`)."""
+
+    async def admit(self, route: Route, values: Mapping[str, str]) -> None: ...
+    async def note(self, route: Route, values: Mapping[str, str], result: object) -> None: ...
+
+
 class Router:
     """Finds the route of a request and sends its result."""
 
     def __init__(
-        self, routes: Sequence[Route], failed: Callable[[Scope, int, str], ApiResponse] = json_error
+        self,
+        routes: Sequence[Route],
+        failed: Callable[[Scope, int, str], ApiResponse] = json_error,
+        gate: Admission | None = None,
     ) -> None:
         """`failed` makes the response of a request that cannot be served, from its status and the
-        reason.
+        reason. Without a gate everyone may do everything.
         """
         self.routes = routes
         self._patterns = [(re.compile(_pattern(route.path)), route) for route in routes]
         self._failed = failed
+        self._gate = gate
         self._stopping = anyio.Event()
 
     def stop(self) -> None:
@@ -244,7 +255,7 @@ class Router:
         matching = self._matching(path)
         match, route = next(one for one in matching if one[1].method == method)
         body = b"" if said is None else encode_json(dict(said))
-        return cast(dict[str, Any], await _result(route, match, query, body, {}))
+        return cast(dict[str, Any], await self._result(route, match, query, body, {}))
 
     def _matching(self, path: str) -> list[tuple[re.Match[str], Route]]:
         return [
@@ -262,7 +273,7 @@ class Router:
         for match, route in matching:
             if route.method == wanted:
                 values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
-                result = await _result(route, match, values, body, scope)
+                result = await self._result(route, match, values, body, scope)
                 if isinstance(result, ApiResponse | ApiStream):
                     return result
                 return ApiResponse(200, encode_json(cast(Json, result)))
@@ -272,19 +283,30 @@ class Router:
             405,
         )
 
-
-async def _result(
-    route: Route, match: re.Match[str], query: Mapping[str, str], body: bytes, scope: Scope
-) -> object:
-    """What a route returns. What the program refuses to do is a conflict."""
-    said = {} if route.body is None else route.body.read(body)
-    asked = ApiRequest(match.groupdict(), query, body, said, scope)
-    try:
-        if iscoroutinefunction(route.serve):
-            return await route.serve(asked)
-        return await anyio.to_thread.run_sync(route.serve, asked)
-    except (SkillError, RefusedError, TrainingError) as error:
-        raise ApiError(str(error), 409) from error
+    async def _result(
+        self,
+        route: Route,
+        match: re.Match[str],
+        query: Mapping[str, str],
+        body: bytes,
+        scope: Scope,
+    ) -> object:
+        """What a route returns. What the program refuses to do is a conflict."""
+        values = match.groupdict()
+        if self._gate is not None:
+            await self._gate.admit(route, values)
+        said = {} if route.body is None else route.body.read(body)
+        asked = ApiRequest(values, query, body, said, scope)
+        try:
+            if iscoroutinefunction(route.serve):
+                result = await route.serve(asked)
+            else:
+                result = await anyio.to_thread.run_sync(route.serve, asked)
+        except (SkillError, RefusedError, TrainingError) as error:
+            raise ApiError(str(error), 409) from error
+        if self._gate is not None:
+            await self._gate.note(route, values, result)
+        return result
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

@@ -22,12 +22,15 @@ from metaclaw.api.views import (
     skill_view,
     undone_view,
 )
+from metaclaw.clock import utc_now
+from metaclaw.domain.candidate import Candidate, Change, Proposal, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import measured_hash
 from metaclaw.domain.front_matter import CHOICES
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Rule, Skill
 from metaclaw.errors import SkillError
+from metaclaw.learn import FOR_TEAM
 from metaclaw.skills import (
     MAX_RULE_CHARS,
     MAX_WHEN_CHARS,
@@ -136,10 +139,9 @@ class RuleRoutes:
                 ]
             }
         dates = self.home.rulebook.dates()
-        skipped = self.home.rulebook.library.view.skipped
         return {
             "rules": self._listed(self.home.rulebook.rules(), dates),
-            "skipped": [picked(one, "path", "reason") for one in skipped],
+            "skipped": self.home.skipped(),
         }
 
     @route("GET", "/api/rule-examples", "The library of example rules")
@@ -178,12 +180,13 @@ class RuleRoutes:
 
     def _listed(self, rules: Sequence[Rule], dates: Dates) -> list[dict[str, Any]]:
         followed = SqlCompliance(self.home.database).totals(
-            {rule.name: measured_hash(rule) for rule in rules}
+            {rule.name: measured_hash(rule) for rule in rules if self.home.rulebook.owns(rule)}
         )
         return [
             {
                 **rule_view(rule, dates.get(rule.name)),
-                **followed_view(rule, followed[rule.name]),
+                # What is counted over all people is only for those whose rule it is.
+                **followed_view(rule, followed.get(rule.name, {})),
             }
             for rule in rules
         ]
@@ -191,7 +194,8 @@ class RuleRoutes:
     @route("GET", "/api/rules/{name}", "One rule or fact")
     def _rule(self, request: ApiRequest) -> object:
         rule = self._known(request)
-        record = SqlCompliance(self.home.database).of_rule(rule.name, measured_hash(rule))
+        counted = measured_hash(rule) if self.home.rulebook.owns(rule) else ""
+        record = SqlCompliance(self.home.database).of_rule(rule.name, counted)
         dates = self.home.rulebook.dates()
         return {**rule_view(rule, dates.get(rule.name)), **rule_record_view(rule, record)}
 
@@ -200,6 +204,9 @@ class RuleRoutes:
         several = request.said.get("rules")
         if several is None:
             one = _fields(request.said)
+            self._check_source(one)
+            if self.home.asks_team(one.get("scope")):
+                return self._propose(one)
             with _refusing(400):
                 ((rule, added),) = self.home.rulebook.add([one])
             if added and rule.source is not None:
@@ -210,6 +217,8 @@ class RuleRoutes:
                 f"rules must be a list of 1 to {_MOST_AT_ONCE} rules, with nothing beside it"
             )
         listed = [_fields(_NEW.check(fields)) for fields in several]
+        for one in listed:
+            self._check_source(one)
         with _refusing(400):
             found = self.home.rulebook.add(listed)
         dates = self.home.rulebook.dates()
@@ -218,6 +227,28 @@ class RuleRoutes:
                 {**rule_view(rule, dates.get(rule.name)), "added": added} for rule, added in found
             ]
         }
+
+    def _check_source(self, fields: RuleFields) -> None:
+        """Raise ApiError if a rule is to name another person's turn."""
+        if (source := fields.get("source")) and not self.home.person.is_owner:
+            self.home.turn_id(source)
+
+    def _propose(self, fields: RuleFields) -> dict[str, Any]:
+        """Ask the owners for a rule that a member wants for their team."""
+        home = self.home
+        with _refusing(400):
+            rule = home.rulebook.draft(fields)
+        name = home.person.name
+        proposal = Proposal(rule, Change.NEW, (), (), FOR_TEAM, name, said_by=name)
+        asked = Candidate.new(
+            proposal,
+            Standing.WAITING,
+            f"{name} proposes it for {rule.scope}",
+            home.rulebook.library.view.generation,
+            utc_now(),
+        )
+        home.candidates.save_candidate(asked)
+        return {**rule_view(rule, None), "added": False, "candidate": asked.id}
 
     @route("PATCH", "/api/rules/{name}", "Change a rule or fact", body=_CHANGES)
     def _change(self, request: ApiRequest) -> object:
@@ -304,7 +335,7 @@ class EnforcementRoutes:
     async def _show(self, request: ApiRequest) -> object:
         return {
             "on": self.home.is_holding(),
-            "held_rules": held_rules(self.home.rulebook.library.view.skills),
+            "held_rules": held_rules(self.home.rulebook.skills()),
         }
 
     @route(

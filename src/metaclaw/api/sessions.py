@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.router import ApiError, ApiRequest, route
-from metaclaw.api.turns import last_words, messages_of, resolve, words_in
+from metaclaw.api.turns import last_words, messages_of, words_in
 from metaclaw.api.views import (
     enforced_view,
     role_view,
@@ -21,7 +21,7 @@ from metaclaw.api.views import (
     verdict_view,
 )
 from metaclaw.domain.chat import Text, ToolCall, ToolResult
-from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.store import SessionFilter, SessionRow, TurnRow
 from metaclaw.wires import said_parts
@@ -70,7 +70,7 @@ class SessionRoutes:
             }
             view["failed"] = failed.get(session, 0)
         total = self.home.overview.count(wanted)
-        hidden = self.home.reader.counts().sessions - total
+        hidden = self.home.overview.count(replace(wanted, with_side_only=True)) - total
         return {"sessions": views, "total": total, "hidden": hidden}
 
     def _holds(self, session: SessionId, wanted: Sequence[str]) -> bool:
@@ -113,7 +113,7 @@ class SessionRoutes:
         return {**session_view(row, title), **counts, "turns": shown}
 
     def _row(self, named: str) -> SessionRow:
-        session = SessionId(resolve(self.home.reader.find_sessions, named, "session"))
+        session = self.home.session_id(named)
         row = self.home.reader.session(session)
         if row is None:
             raise ApiError(f"there is no session {session}", 404)
@@ -155,10 +155,7 @@ class SessionRoutes:
 
     @route("POST", "/api/sessions/{id}/end", "End a session")
     async def _end(self, request: ApiRequest) -> object:
-        named = request.path["id"]
-        session = SessionId(
-            await run_sync(resolve, self.home.reader.find_sessions, named, "session")
-        )
+        session = await run_sync(self.home.session_id, request.path["id"])
         if not await self.home.end_session(session):
             raise ApiError(f"there is no running session {session}", 404)
         return {"session": session, "ended": True}
@@ -170,7 +167,7 @@ class SessionRoutes:
 
     @route("GET", "/api/turns/{id}", "One turn: request, answer, stamp, times, usage")
     def _turn(self, request: ApiRequest) -> object:
-        turn = TurnId(resolve(self.home.reader.find_turns, request.path["id"], "turn"))
+        turn = self.home.turn_id(request.path["id"])
         found, standing = self.home.reader.turn(turn), self.home.reader.standing_of(turn)
         if found is None or standing is None:
             raise ApiError(f"there is no turn {turn}", 404)

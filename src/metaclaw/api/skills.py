@@ -1,7 +1,7 @@
 """Routes for skills: list, show, add, remove and retire them, and try a check on an answer."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anyio.to_thread import run_sync
 
@@ -32,6 +32,9 @@ from metaclaw.skills import (
     trial_trouble,
 )
 from metaclaw.store import LessonUse, SqlEpisodes
+
+if TYPE_CHECKING:
+    from metaclaw.learn import SkillFacts
 
 _FILE: Final = "SKILL.md"
 _MOST_LESSONS: Final = 1000
@@ -80,11 +83,11 @@ class SkillRoutes:
             [one.proposal for one in self.home.candidates.candidates(standing, _MOST_LESSONS)]
             for standing in (Standing.WAITING, Standing.ACCEPTED)
         )
-        asked = (one.skill for one in waiting)
+        asked = (one.skill for one in waiting if self.home.rulebook.owns(one.skill))
         taught = {one.skill.name: one.support for one in (*accepted, *waiting)}
         uses = [
             *SqlEpisodes(self.home.database).uses(
-                self.home.rulebook.library.follow().skills, self.home.rulebook.dates()
+                self.home.rulebook.skills(), self.home.rulebook.dates()
             ),
             *(LessonUse(skill, None) for skill in asked if isinstance(skill, Lesson)),
         ]
@@ -102,7 +105,8 @@ class SkillRoutes:
                 "generation": view.generation,
                 "skills": [retired_skill_view(retired) for retired in gone],
             }
-        found = [skill for skill in view.skills if state is None or skill.state == state]
+        live = self.home.rulebook.skills()
+        found = [skill for skill in live if state is None or skill.state == state]
         with_text = request.query.get("text") == "true"
         return {
             "generation": view.generation,
@@ -111,7 +115,7 @@ class SkillRoutes:
                 {**self._view(skill), **({"text": render_skill(skill)} if with_text else {})}
                 for skill in found
             ],
-            "skipped": [picked(one, "path", "reason") for one in view.skipped],
+            "skipped": self.home.skipped(),
         }
 
     @route("GET", "/api/skills/{name}", "One skill in force")
@@ -123,7 +127,7 @@ class SkillRoutes:
             "body": skill.body,
             "text": render_skill(skill),
             **(await run_sync(_check_view, skill)),
-            **skill_facts_view(await (await self.home.owner()).skill_facts(name)),
+            **skill_facts_view(await self._facts(skill)),
         }
 
     @route("POST", "/api/skills", "Put skills in force", body=_ADD)
@@ -172,9 +176,16 @@ class SkillRoutes:
 
     def _known(self, name: SkillName) -> Skill:
         skill = self.home.rulebook.library.follow().get(name)
-        if skill is None:
+        if skill is None or not self.home.rulebook.sees(skill):
             raise _unknown(name)
         return skill
+
+    async def _facts(self, skill: Skill) -> "SkillFacts":
+        """What is counted over all people is only for those whose skill it is."""
+        owner = await self.home.owner()
+        return await owner.skill_facts(
+            skill.name if self.home.rulebook.owns(skill) else SkillName("")
+        )
 
     def _view(self, skill: Skill) -> dict[str, Any]:
         return {

@@ -76,11 +76,12 @@ class Titles:
                     del self._known[next(iter(self._known))]
         return found
 
-    def search(self, text: str, within_s: float) -> tuple[list[SessionId], int]:
-        """Sessions whose title contains every word of a text, and the number of sessions still
-        unread after `within_s`.
+    def search(
+        self, text: str, within_s: float, ids: Sequence[SessionId]
+    ) -> tuple[list[SessionId], int]:
+        """Those of these sessions whose title contains every word of a text, and the number of
+        sessions still unread after `within_s`.
         """
-        ids = self._overview.ids()
         unread = self._read(ids, within_s)
         words = text.casefold().split()
         with self._lock:

@@ -376,6 +376,8 @@ def candidate_question(candidate: Candidate, words: str) -> str:
     """
     skill, change = candidate.proposal.skill, candidate.proposal.change
     text = " ".join(skill.body.split())
+    if who := candidate.proposal.said_by:
+        return f"For {skill.scope}, from {who}: “{text}” — put it in force?"
     if isinstance(skill, Lesson):
         return f"A tool call failed repeatedly: “{text}” — keep it as a lesson?"
     if candidate.proposal.script:

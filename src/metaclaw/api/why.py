@@ -6,10 +6,9 @@ from typing import Any
 from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.router import ApiError, ApiRequest, route
 from metaclaw.api.status_words import short
-from metaclaw.api.turns import MOST_ARGUMENTS, held_view, inner, last_words, messages_of, resolve
+from metaclaw.api.turns import MOST_ARGUMENTS, held_view, inner, last_words, messages_of
 from metaclaw.api.views import lesson_view, picked
 from metaclaw.domain.chat import ToolCall, ToolResult
-from metaclaw.domain.ids import TurnId
 from metaclaw.domain.status import CAME_LATER
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
 from metaclaw.skills import Budgets, LibraryView, SkillExplanation, applies, explain
@@ -25,7 +24,7 @@ class WhyRoutes:
     @route("GET", "/api/turns/{id}/why", "What was placed in a turn's prompt, what not, and why")
     def _why(self, request: ApiRequest) -> object:
         reader = self.home.reader
-        turn = TurnId(resolve(reader.find_turns, request.path["id"], "turn"))
+        turn = self.home.turn_id(request.path["id"])
         found = reader.turn(turn)
         if found is None:
             raise ApiError(f"there is no turn {turn}", 404)
@@ -36,14 +35,13 @@ class WhyRoutes:
         generation = SqlGenerations(home.database).at(number)
         skills = () if generation is None else generation.skills
         budgets = Budgets.configured(home.config.skills)
-        teams = {team.name: team.users for team in home.config.teams}
         considered = explain(
             turn,
             last_words(turn, home.words),
             LibraryView.of(number, skills),
             # The prompts of the embedded model list no skills.
             budgets._replace(is_brief=turn.provider == home.embedded),
-            teams,
+            home.teams,
             today=turn.times.received_at.astimezone().date(),
             absorbed=frozenset(home.absorbed(turn.stamp.policy_version)),
         )
@@ -64,7 +62,7 @@ class WhyRoutes:
             {**lesson_view(skill), "reason": CAME_LATER}
             for skill in home.rulebook.library.view.skills
             if skill.name not in (*known, *turn.stamp.skills)
-            and applies(skill.scope, turn.scope, teams)
+            and applies(skill.scope, turn.scope, home.teams)
         )
         return {
             **picked(turn, "session", "kind"),

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SKILLS_PATIENCE_S = 2.0
+_KEYS_S = 1.0
 _FIRST_REQUESTS_S = 0.3
 """Loops that load much wait so long after the start, so that the first requests are served at
 once.
@@ -77,6 +78,7 @@ class Application(ProgramParts):
         self.sign_in = SignIn(
             self.api_key,
             self._home / "run" / "signed-out.json",
+            self.keyring,
             is_loopback=is_loopback(self.config.proxy.host),
         )
         self.status = ProgramStatus(self)
@@ -97,7 +99,8 @@ class Application(ProgramParts):
             enforcer=self.enforcer,
         )
         return Server(
-            gatekeeper=Gatekeeper(self.api_key),
+            gatekeeper=Gatekeeper(self.keyring),
+            keyring=self.keyring,
             wrong_keys=self.wrong_keys,
             pipeline=pipeline,
             other_requests=OtherRequests(
@@ -142,6 +145,7 @@ class Application(ProgramParts):
         for name, step in self._unfinished.items():
             supervisor.run(name, step)
         supervisor.run("skills", self.library.watch)
+        supervisor.run("keys", self._follow_keys)
         supervisor.run("sessions", self._end_silent_sessions)
         if self.config.skills.enabled:
             supervisor.run("reminders", self.reminders.run)
@@ -158,6 +162,15 @@ class Application(ProgramParts):
             supervisor.run("learning", partial(self._run_training, self.policy, supervisor))
         supervisor.run("page", self._prepare_page)
         supervisor.run("meaning", self._follow_library)
+
+    async def _follow_keys(self) -> None:
+        """Notice keys that other programs make and revoke, count what people use, and propose for
+        teams what their members share."""
+        while True:
+            await anyio.sleep(_KEYS_S)
+            await anyio.to_thread.run_sync(self.keyring.read)
+            self.api.drop_revoked()
+            await anyio.to_thread.run_sync(self.team_proposals.look)
 
     async def _prepare_page(self) -> None:
         await anyio.sleep(_FIRST_REQUESTS_S)
@@ -203,6 +216,7 @@ class Application(ProgramParts):
         meanwhile.
         """
         is_off = await anyio.to_thread.run_sync(SqlCursors(self.database).cursor, ENFORCEMENT_OFF)
+        await anyio.to_thread.run_sync(self.keyring.read)
         answers = await anyio.to_thread.run_sync(self.enforcer.answers.stored)
         sessions = await anyio.to_thread.run_sync(self.sessions.stored)
         self.enforcer.is_on = not is_off
@@ -253,6 +267,9 @@ def build_api_parts(app: Application) -> ApiParts:
             switch_holding=app.switch_enforcement,
             end_session=app.sessions.end,
             noted=lambda rule, turn: app.commands.acknowledge_rules([rule], (), [turn]),
+            teams=app.teams,
+            read_keys=app.keyring.read,
+            used=app.keyring.used,
         ),
         windows=lambda: None if policy is None else policy.facts(),
         sign_in=app.sign_in,

@@ -20,6 +20,7 @@ from metaclaw.api import (
     Cost,
     EventFeed,
     HomeRoutes,
+    RoleGate,
     Route,
     Router,
     Titles,
@@ -51,7 +52,10 @@ if TYPE_CHECKING:
 
 _READING: Final = ("/api/skill-test", "/api/rule-file")
 """Routes that take a body and change nothing."""
-_BEGINNING: Final = ("/api/rules", "/api/skills", "/api/generations", "/api/undo", "/api/enforce")
+_BEGINNING: Final = (
+    *("/api/rules", "/api/skills", "/api/generations", "/api/undo", "/api/enforce"),
+    "/api/keys",
+)
 """Changes for which a database is created if there is none yet."""
 
 
@@ -147,14 +151,16 @@ class _Offline:
         path, _, query = target.partition("?")
         scope = {"method": method, "path": unquote(path), "query_string": query.encode()}
         try:
-            answer = await Router(self._routes()).respond(scope, body)
+            routes, home = self._routes()
+            gate = None if self._is_reading else RoleGate(home, routes)
+            answer = await Router(routes, gate=gate).respond(scope, body)
         finally:
             if self._is_recording:
                 await self._ledger.aclose()
         assert isinstance(answer, ApiResponse)
         return answer.status, answer.body
 
-    def _routes(self) -> list[Route]:
+    def _routes(self) -> tuple[list[Route], HomeRoutes]:
         config, database = self._config, self._database
         policies, cursors = SqlPolicies(database), SqlCursors(database)
         embedded = next(
@@ -189,8 +195,11 @@ class _Offline:
             switch_holding=switch,
             end_session=_end,
             noted=lambda rule, turn: None,
+            teams={team.name: team.users for team in config.teams},
+            read_keys=lambda: None,
+            used=lambda person: {},
         )
-        return home_table(home)
+        return home_table(home), home
 
     async def _owner(self) -> "OwnerActions":
         # It brings most of the learner along, so it is imported where an action needs it.

@@ -18,7 +18,7 @@ from metaclaw.app.model_server import with_model_server
 from metaclaw.app.providers import ConfiguredProviders, SkillSearch, redaction
 from metaclaw.app.sessions import SessionKeeper
 from metaclaw.clock import utc_now
-from metaclaw.config import Config
+from metaclaw.config import Config, TeamConfig
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.errors import ConfigError, StoreError
@@ -29,12 +29,14 @@ from metaclaw.learn import (
     PendingWork,
     Retention,
     Supervisor,
+    TeamProposals,
 )
 from metaclaw.proxy import (
     Acknowledgements,
     CallJudge,
     Enforcer,
     HeldRules,
+    Keyring,
     LibrarySimilarity,
     Metrics,
     NoAttendant,
@@ -56,6 +58,7 @@ from metaclaw.store import (
     SqlCursors,
     SqlForgetting,
     SqlGenerations,
+    SqlKeys,
     SqlLedger,
     SqlSpending,
     SqlTrueAnswers,
@@ -106,7 +109,8 @@ class ProgramParts:
 
     @property
     def teams(self) -> Teams:
-        return {team.name: team.users for team in self.config.teams}
+        """The teams of the configuration and of keys, as they are now."""
+        return self.keyring.teams
 
     def _build_store(self) -> None:
         store = self.config.store
@@ -127,6 +131,12 @@ class ProgramParts:
         self.library = SkillLibrary(self.config.skills.dir, self.generations)
         self.rulebook = Rulebook(self.library, self.generations)
         self.budget = Budget(self.config, SqlSpending(self.database))
+        self.keyring = Keyring(
+            self.api_key,
+            SqlKeys(self.database),
+            {team.name: {*team.users} for team in self.config.teams},
+            lambda turn: self.budget.cost_of(turn.model, turn.usage),
+        )
         days = self.config.privacy.retention_days
         self._retention = (
             Retention(SqlForgetting(self.database), SqlCursors(self.database), self.reader, days)
@@ -228,7 +238,7 @@ class ProgramParts:
             self.acknowledgements,
         )
         self.learner = LearnerProcess(
-            begin=lambda: LearnerStart(config, known, self.library.folder),
+            begin=lambda: LearnerStart(self._with_teams(), known, self.library.folder),
             commands=self.commands.by_name,
             has_work=lambda: self.pending.is_anything(),
         )
@@ -241,6 +251,7 @@ class ProgramParts:
             listens=config.skills.learn,
             measured=self.commands.compliance_cursor,
         )
+        self.team_proposals = TeamProposals(self.library, SqlCandidates(self.database), self.teams)
         self.titles = Titles(Overview(self.database), own_words)
         forgetters = [
             lambda session: self.enforcer.answers.forget((session,)),
@@ -270,6 +281,11 @@ class ProgramParts:
             wake_learner=self.learner.wake,
             forget_session=self.sessions.forget,
         )
+
+    def _with_teams(self) -> Config:
+        """The configuration, with the teams of keys."""
+        teams = [TeamConfig(name=name, users=tuple(who)) for name, who in self.teams.items()]
+        return self.config.model_copy(update={"teams": tuple(teams)})
 
     def loop_states(self) -> Mapping[str, str]:
         """The states of the background loops by name, for `status`."""

@@ -48,6 +48,7 @@ _COMMANDS: Final = {
         "agents": "agents",
         "config": "config",
         "key": "config",
+        "keys": "keys",
         "completion": "root",
     },
     "Upkeep": {"doctor": "checks", "store": "store"},

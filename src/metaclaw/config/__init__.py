@@ -9,6 +9,7 @@ from metaclaw.config.learning import (
     ListenConfig,
     PriceConfig,
     SkillsConfig,
+    TeamConfig,
 )
 from metaclaw.config.loader import Config, build, flatten, load, missing_secrets
 from metaclaw.config.problems import InvalidConfigError, Problem, toml_value

@@ -34,6 +34,8 @@ class Proposal:
     is_instruction: bool = False
     script: str = ""
     """The text of the script in the skill's folder (see `learn.procedures`)."""
+    said_by: str = ""
+    """The person who proposes it for others, where no turn taught it."""
 
     def __post_init__(self) -> None:
         if (self.change is Change.NEW) != (not self.replaces):
@@ -41,7 +43,7 @@ class Proposal:
                 f"proposal {self.skill.name}: an edit or merge, and nothing else, names the skills"
                 " it replaces"
             )
-        if not self.support:
+        if not self.support and not self.said_by:
             raise ValueError(f"proposal {self.skill.name} names no turn that taught it")
 
 

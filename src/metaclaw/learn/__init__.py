@@ -37,6 +37,7 @@ from metaclaw.learn.supervision import (
     attempt,
     senses,
 )
+from metaclaw.learn.team import FOR_TEAM, TeamProposals
 from metaclaw.loading import loaded_on_use
 
 if TYPE_CHECKING:

@@ -529,6 +529,8 @@ def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
 
 def _publish_reason(proposal: Proposal) -> str:
     count = len(proposal.support)
+    if proposal.said_by:
+        return f"put {proposal.skill.name} in force for {proposal.skill.scope}"
     return (
         f"{_VERBS[proposal.change]} {proposal.skill.name} from {count}"
         f" turn{'' if count == 1 else 's'}"

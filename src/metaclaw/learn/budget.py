@@ -302,6 +302,10 @@ class Budget:
         )
         return SpendingKey(self._day(received_at), purpose, model), counted
 
+    def cost_of(self, model: str, usage: Usage) -> float:
+        """What a request costs; 0 if the price of its model is not known."""
+        return _priced(usage, self._prices.of(model)).cost
+
     async def _admit(self, purpose: Purpose, call: Spending) -> None:
         waits_as = purpose.value
         while True:

@@ -9,6 +9,7 @@ from metaclaw.proxy.enforcement.enforcer import Enforcer, HeldRules, TrueAnswers
 from metaclaw.proxy.http.connection import Listener
 from metaclaw.proxy.http.server import Gatekeeper, RequestLimits, Server
 from metaclaw.proxy.http.wrong_keys import WrongKeys
+from metaclaw.proxy.keyring import Keyring
 from metaclaw.proxy.metrics import Metrics, NoAttendant
 from metaclaw.proxy.other_requests import OtherRequests
 from metaclaw.proxy.pipeline import Pipeline

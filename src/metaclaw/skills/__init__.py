@@ -89,6 +89,7 @@ from metaclaw.skills.rules import (
 )
 from metaclaw.skills.scopes import (
     OWNER,
+    Reach,
     Teams,
     applies,
     applying,

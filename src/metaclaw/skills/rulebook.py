@@ -25,6 +25,7 @@ from metaclaw.ports import GenerationHistory
 from metaclaw.skills.files import parse_skill, remove_skill
 from metaclaw.skills.library import FILES, SkillLibrary
 from metaclaw.skills.rules import RuleFields, changed_rule, find_same, new_rule
+from metaclaw.skills.scopes import Reach
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 UNCONFIRMED: Final = "unconfirmed"
@@ -59,17 +60,41 @@ class Rulebook:
     library: SkillLibrary
     history: GenerationHistory
     today: Callable[[], date] = local_today
+    reach: Reach | None = None
+    """What the person sees and may change; None if that is everything."""
+
+    def sees(self, skill: Skill) -> bool:
+        return self.reach is None or self.reach.sees(skill)
+
+    def owns(self, skill: Skill) -> bool:
+        """Whether the person may change this skill, rule or fact."""
+        return self.reach is None or self.reach.owns(skill)
+
+    def skills(self) -> list[Skill]:
+        """All that is in force."""
+        return list(filter(self.sees, self.library.follow().skills))
+
+    def find(self, name: str) -> Skill | None:
+        """The skill, rule or fact of this name: in force, or as it was when it was last retired."""
+        found = self.library.view.get(name) or self.library.settled().get(name)
+        if found is None:
+            found = next((one.skill for one in self.retired() if one.skill.name == name), None)
+        return found if found is not None and self.sees(found) else None
 
     def rules(self) -> list[Rule]:
         """Rules and facts in force, by name."""
-        return [skill for skill in self.library.view.skills if isinstance(skill, Rule)]
+        return [
+            skill
+            for skill in self.library.view.skills
+            if isinstance(skill, Rule) and self.sees(skill)
+        ]
 
     def rule(self, name: str) -> Rule:
         """The rule or fact of this name, also if it is being published now. Blocks. Raises
         SkillError.
         """
         found = self.library.view.get(name) or self.library.settled().get(name)
-        if found is None:
+        if found is None or not self.sees(found):
             raise SkillError(
                 f"there is no rule named {name}; metaclaw rules list shows those there are"
             )
@@ -82,11 +107,13 @@ class Rulebook:
         one that says the same is in force, that is returned."""
         known = {str(retired.skill.name): retired.skill for retired in self.history.retired()}
         known |= {str(skill.name): skill for skill in self.library.view.skills}
-        in_force = list(self.library.view.skills)
+        in_force = list(filter(self.sees, self.library.view.skills))
         added: list[Rule] = []
         rules: list[tuple[Rule, bool]] = []
         for fields in wanted:
-            rule = new_rule(fields, known.get, self.today())
+            rule = new_rule(self._personal(fields), known.get, self.today())
+            self._require_own(rule)
+            self._require_plain(rule)
             same = find_same(rule, in_force)
             rules.append((rule, True) if same is None else (same, False))
             if same is None:
@@ -106,22 +133,43 @@ class Rulebook:
     def change(self, name: str, fields: RuleFields) -> Rule:
         """Change a rule; return it as it is now."""
         rule = self.rule(name)
+        self._require_own(rule)
         changed = changed_rule(rule, fields, self.today())
+        self._require_own(changed)
+        if "check" in fields:
+            self._require_plain(changed)
         expected = {rule.name: rule.content_hash}
         self.library.publish(
             [changed], (), f"edited the {rule.kind} {name}", expected=expected, by_person=True
         )
         return self.rule(name)
 
+    def _personal(self, fields: RuleFields) -> RuleFields:
+        """The fields of a new rule: it is for the person, unless they may speak for others."""
+        if self.reach is None or fields.get("scope") is not None:
+            return fields
+        return {**fields, "scope": f"user:{self.reach.user}"}
+
+    def _require_own(self, skill: Skill) -> None:
+        if not self.owns(skill):
+            raise SkillError(
+                f"{skill.name} is for {skill.scope or 'everyone'}: only an owner's key changes it"
+            )
+
+    def _require_plain(self, rule: Rule) -> None:
+        if self.reach is not None and (rule.check or "").lstrip().startswith("program:"):
+            raise SkillError("only an owner's key may write a check that is a program")
+
     def remove(self, name: str) -> Rule:
         """Retire a rule; return it as it was."""
         rule = self.rule(name)
+        self._require_own(rule)
         self.library.publish((), (rule.name,), f"removed the {rule.kind} {name}", by_person=True)
         return rule
 
     def retired(self) -> list[RetiredSkill]:
         """Retired skills, rules and facts, the last retired first."""
-        return self.history.retired()
+        return [retired for retired in self.history.retired() if self.sees(retired.skill)]
 
     def dates(self) -> Dates:
         """For each skill in force, when it first came into force and when it was last changed."""
@@ -131,17 +179,16 @@ class Rulebook:
         """Put a retired skill, rule or fact in force again, as it last was; a learned skill is
         pinned.
         """
-        if self.library.view.get(name) is not None:
+        if (live := self.library.view.get(name)) is not None and self.sees(live):
             raise SkillError(f"{name} is in force already")
-        retired = next(
-            (retired for retired in self.history.retired() if retired.skill.name == name), None
-        )
+        retired = next((retired for retired in self.retired() if retired.skill.name == name), None)
         if retired is None:
             raise SkillError(
                 f"there is no retired skill or rule named {name}; metaclaw skills list --retired"
                 " shows those there are"
             )
         skill = _wanted(retired.skill)
+        self._require_own(skill)
         self.library.publish(
             [skill], (), f"restored {name}", expected={skill.name: None}, by_person=True
         )
@@ -201,8 +248,15 @@ class Rulebook:
         if self.library.view.get(name) is not None:
             self.library.retire(SkillName(name), f"{FILES}: removed {name}")
 
+    def draft(self, fields: RuleFields) -> Rule:
+        """A new rule or fact that is not in force. Blocks. Raises SkillError."""
+        rule = new_rule(fields, lambda name: self.library.view.get(SkillName(name)), self.today())
+        self._require_plain(rule)
+        return rule
+
     def adopt(self, skill: Skill) -> Skill:
         """Put a rejected proposal in force, with the person as its author."""
+        self._require_own(skill)
         wanted = replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
         self.library.publish(
             [wanted],
@@ -222,6 +276,8 @@ class Rulebook:
         ):
             if generation is not None and change.number != generation:
                 break
+            if not all(map(self.owns, _skills_of(change))):
+                continue
             removed, restored = self._reversal(change)
             if removed or restored:
                 reason = f"undid generation {change.number} ({change.reason})"
@@ -253,14 +309,18 @@ class Rulebook:
         before: int | None = None
         for _ in range(_MOST_PAGES):
             page = self.history.changes(before, _LATELY, skip=FILES)
-            yield from filter(_says_something_else, page)
+            yield from (
+                change
+                for change in page
+                if _says_something_else(change) and all(map(self.sees, _skills_of(change)))
+            )
             if len(page) < _LATELY:
                 return
             before = page[-1].number
 
     def is_reversible(self, change: GenerationChange) -> bool:
         """Whether a part of a lesson is still in force and can be undone."""
-        return any(self._reversal(change))
+        return all(map(self.owns, _skills_of(change))) and any(self._reversal(change))
 
     def _lessons(self) -> Iterator[GenerationChange]:
         """The lessons that were not undone, newest first. The reason of an undo names the
@@ -302,11 +362,12 @@ class Rulebook:
 
     def _skill(self, name: str) -> Skill:
         found = self.library.view.get(name)
-        if found is None:
+        if found is None or not self.sees(found):
             raise SkillError(
                 f"there is no skill named {name} in force; metaclaw skills list shows those"
                 " there are"
             )
+        self._require_own(found)
         if not found.is_skill:
             raise SkillError(
                 f"{name} is a {found.kind}: your own words are never retired by the program"
@@ -325,6 +386,10 @@ class Rulebook:
             by_person=True,
         )
         return skill
+
+
+def _skills_of(change: GenerationChange) -> list[Skill]:
+    return [*change.before.values(), *change.after.values()]
 
 
 def _says_something_else(change: GenerationChange) -> bool:

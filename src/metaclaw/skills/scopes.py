@@ -6,7 +6,7 @@ only the most specific is placed: the user's before the workspace's, then the te
 everyone's."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from metaclaw.domain.skill import Authorship, Skill, SkillState
@@ -52,6 +52,21 @@ def applying(scope: Scope | None, teams: Teams | None = None) -> dict[str, int]:
 def applies(wanted: str | None, scope: Scope | None, teams: Teams | None = None) -> bool:
     """Whether a skill of this scope may be placed for this speaker."""
     return wanted is None or wanted in applying(scope, teams)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What of the library a person sees, and what of it is theirs to change."""
+
+    user: str
+    teams: Teams
+
+    def sees(self, skill: Skill) -> bool:
+        """Whether it is theirs, their teams' or everyone's."""
+        return applies(skill.scope, Scope(self.user), self.teams)
+
+    def owns(self, skill: Skill) -> bool:
+        return applying(Scope(self.user)).get(skill.scope or "") == PERSONAL
 
 
 def scope_of_lesson(scope: Scope) -> str:

@@ -18,6 +18,7 @@ from metaclaw.store.dialects import RefusedError
 from metaclaw.store.episodes import LessonUse, RecurringFailure, SqlEpisodes
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.generations import GenerationRow, InForce, SqlGenerations, SqlTeams
+from metaclaw.store.keys import AuditEntry, SqlKeys, StoredKey, UsedTurn, key_hash
 from metaclaw.store.learning import SkillAttempt, SqlCandidates, SqlVerdicts
 from metaclaw.store.ledger import SqlLedger
 from metaclaw.store.overview import (

@@ -18,7 +18,19 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from sqlalchemy import URL, Connection, Dialect, Executable, Table, event, insert, make_url, select
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Executable,
+    Table,
+    event,
+    insert,
+    make_url,
+    select,
+    true,
+)
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
@@ -139,10 +151,17 @@ class Database:
             row = connection.execute(query).one_or_none()
             return None if row is None else convert(row)
 
-    def ids(self, table: Table, prefix: str, limit: int, kind: Callable[[str], T]) -> list[T]:
+    def ids(
+        self,
+        table: Table,
+        prefix: str,
+        limit: int,
+        kind: Callable[[str], T],
+        *conditions: ColumnElement[bool],
+    ) -> list[T]:
         """The ids in a table that begin with `prefix`, in order."""
         is_wanted = begins_with(self.kind, table.c.id, prefix)
-        query = select(table.c.id).where(is_wanted).order_by(table.c.id).limit(limit)
+        query = select(table.c.id).where(is_wanted, *conditions).order_by(table.c.id).limit(limit)
         return self.records("looking for an id", query, kind)
 
     def read_number(self, doing: str, query: Executable) -> int:
@@ -301,17 +320,24 @@ class RemoteWrites(Protocol):
 
 class Queries:
     """The reads and writes of one subject. They block: call them from a thread. With `remote`, its
-    process carries out the writes."""
+    process carries out the writes. For a `user`, what the API reads has no rows of others."""
 
     def __init__(
         self,
         database: Database,
         clock: Callable[[], datetime] = utc_now,
         remote: RemoteWrites | None = None,
+        *,
+        user: str | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
         self._remote = remote
+        self._user = user
+
+    def _of_user(self, table: Table) -> ColumnElement[bool]:
+        """The condition under which a row of sessions or turns is the user's."""
+        return true() if self._user is None else table.c.user_id == self._user
 
 
 _Q = TypeVar("_Q", bound=Queries)

@@ -37,6 +37,7 @@ from metaclaw.store.rows import (
 )
 from metaclaw.store.schema import (
     attempts,
+    audit,
     batch_turns,
     candidates,
     events,
@@ -114,6 +115,27 @@ def find_derived_data(connection: Connection, session: SessionId | None) -> Deri
         sessions=tuple(map(SessionId, sorted(sessions))),
         batches=tuple(sorted(batches)),
         versions=_trained_on(connection, batches),
+    )
+
+
+def find_scope(connection: Connection, scope: str) -> DerivedData:
+    """The texts of a scope that are no longer in force, and the candidates for it."""
+    query = select_members(*memberships.c["since", "until", "skill"]).where(
+        skill_texts.c.scope == scope, memberships.c.until.is_not(None)
+    )
+    rows = connection.execute(query).all()
+    proposed = {
+        row.id: row.name
+        for row in connection.execute(select(candidates))
+        if (proposal := unpack_document(row.proposal, dict))["skill"].get("scope") == scope
+        # What they proposed for others stays if an owner has put it in force.
+        or (f"user:{proposal.get('said_by')}" == scope and row.standing is not Standing.ACCEPTED)
+    }
+    return DerivedData(
+        candidates=tuple(map(CandidateId, sorted(proposed))),
+        names=frozenset((*(row.name for row in rows), *proposed.values())),
+        texts=frozenset(row.skill for row in rows),
+        carriers=_carriers(connection, rows),
     )
 
 
@@ -273,6 +295,7 @@ def erase(connection: Connection, derived: DerivedData) -> None:
     names = [name for name in names if name not in shared]
     for word in (*ids, *names):
         connection.execute(delete(events).where(_holds(events.c.data, word)))
+    connection.execute(delete(audit).where(audit.c.target.in_((*ids, *names))))
     is_mine = candidates.c.id.in_(ids)
     connection.execute(delete(candidates).where(is_mine))
     # An attempt says what its failures have in common; without them it is useless.

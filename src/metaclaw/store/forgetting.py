@@ -29,7 +29,7 @@ from metaclaw.domain.training import BatchState
 from metaclaw.domain.turn import TurnKind
 from metaclaw.store.database import Database, Queries
 from metaclaw.store.deduplication import remove_bodies
-from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
+from metaclaw.store.derived_data import DerivedData, erase, find_derived_data, find_scope
 from metaclaw.store.dialects import RefusedError, erase_deleted, lock_table, store_errors
 from metaclaw.store.generations import lock_generations
 from metaclaw.store.policy_versions import give_up
@@ -141,6 +141,13 @@ class SqlForgetting(Queries):
         """
         with self._writing("erasing what was learned") as connection:
             erase(connection, replace(derived, skills=()))
+
+    def erase_scope(self, scope: str) -> None:
+        """Delete the texts and traces of all skills, rules and facts of a scope, of which none is in
+        force any more, and the candidates for it."""
+        with self._writing("erasing what a person laid down") as connection:
+            lock_generations(connection)
+            erase(connection, find_scope(connection, scope))
 
     def purge(self, *, compact_below_bytes: int | None, within_s: float) -> bool:
         """Overwrite deleted text in the database's files (see `purge`), and record that it is

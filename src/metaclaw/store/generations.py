@@ -58,6 +58,7 @@ from metaclaw.store.schema import (
     candidates,
     forgotten,
     generations,
+    keys,
     memberships,
     scope_libraries,
     skill_texts,
@@ -404,12 +405,14 @@ def skill_of(row: ResultRow) -> Skill:
 
 
 class SqlTeams(Queries):
-    """The configured teams in the database."""
+    """The configured teams, and those of keys, in the database."""
 
     def replace(self, teams: Mapping[str, Collection[str]]) -> None:
         """Replace all teams by these, each with its users."""
         wanted = {(member, team) for team, members in teams.items() for member in members}
         with self._database.reading("reading the teams") as connection:
+            of_keys = select(keys.c.name, keys.c.team).where(keys.c.team.is_not(None))
+            wanted |= {(member, team) for member, team in connection.execute(of_keys)}
             stored = {(row.member, row.team) for row in connection.execute(select(team_members))}
         if wanted == stored:
             return

@@ -369,7 +369,8 @@ class SqlCandidates(Queries):
             }
             connection.execute(insert(candidates), row)
             taught_by = [{"candidate": candidate.id, "turn": turn} for turn in {*proposal.support}]
-            connection.execute(insert(lessons), taught_by)
+            if taught_by:
+                connection.execute(insert(lessons), taught_by)
 
     def candidate(self, candidate: CandidateId) -> Candidate | None:
         query = select(candidates).where(candidates.c.id == candidate)
@@ -435,6 +436,7 @@ class _StoredProposal:
     written_by: str
     is_instruction: bool = False
     script: str = ""
+    said_by: str = ""
 
     def read(self) -> Proposal:
         said = {name: getattr(self, name) for name in Proposal.__slots__}

@@ -116,7 +116,8 @@ class SkillVersion:
 
 
 class Overview(Queries):
-    """Reads for the pages. Raises StoreError."""
+    """Reads for the pages. Raises StoreError. For a `user` there are no sessions and turns of
+    others."""
 
     def sessions(
         self, wanted: SessionFilter, limit: int, before: SessionId | None = None
@@ -124,7 +125,8 @@ class Overview(Queries):
         """The matching sessions, the one with the newest request first; only those behind the
         session `before`, if given.
         """
-        query = select(sessions).where(*_conditions(wanted)).order_by(*_LATEST_FIRST).limit(limit)
+        query = select(sessions).where(*_conditions(wanted), self._of_user(sessions))
+        query = query.order_by(*_LATEST_FIRST).limit(limit)
         if before is not None:
             mark = sessions.alias("mark")
             place = select(*mark.c["last_us", "id"]).where(mark.c.id == before).scalar_subquery()
@@ -133,17 +135,19 @@ class Overview(Queries):
 
     def count(self, wanted: SessionFilter) -> int:
         """The number of matching sessions."""
-        query = select(func.count()).select_from(sessions).where(*_conditions(wanted))
+        query = select(func.count()).select_from(sessions)
+        query = query.where(*_conditions(wanted), self._of_user(sessions))
         return self._database.read_number("counting sessions", query)
 
     def ids(self) -> list[SessionId]:
         """All sessions with a main turn, the one with the newest request first."""
-        query = select(sessions.c.id).where(sessions.c.main_turns > 0).order_by(*_LATEST_FIRST)
+        query = select(sessions.c.id).where(sessions.c.main_turns > 0, self._of_user(sessions))
+        query = query.order_by(*_LATEST_FIRST)
         return self._database.records("listing sessions", query, SessionId)
 
     def agents(self) -> list[str]:
         """The agents of the recorded sessions, sorted by name."""
-        query = select(sessions.c.agent).distinct()
+        query = select(sessions.c.agent).where(self._of_user(sessions)).distinct()
         return sorted(self._database.records("listing agents", query, str))
 
     def outcomes(self, wanted: Collection[SessionId]) -> dict[SessionId, dict[Outcome, int]]:
@@ -188,19 +192,23 @@ class Overview(Queries):
     def places_of(self, wanted: Collection[TurnId]) -> dict[TurnId, TurnPlace]:
         """Session, agent, workspace, channel and time of these turns; deleted turns are left out."""
         columns = turns.c["id", "session", "agent", "workspace_id", "channel", "received_us"]
-        query = select(*columns).where(turns.c.id.in_(wanted))
+        query = select(*columns).where(turns.c.id.in_(wanted), self._of_user(turns))
         found = self._database.records("reading where turns belong", query, TurnPlace)
         return {place.turn: place for place in found}
 
     def newest_turn(self) -> int:
-        """The number of the newest turn; 0 if there is none."""
-        return self._database.read_number("reading the newest turn", select(func.max(turns.c.seq)))
+        """A number that grows with each turn; 0 if there is none."""
+        newest = select(func.max(turns.c.seq))
+        if self._user is not None:  # there is an index of turns neither by user nor by time
+            newest = select(func.sum(sessions.c.turns)).where(self._of_user(sessions))
+        return self._database.read_number("reading the newest turn", newest)
 
     def last_placed(self) -> dict[SkillName, LastPlaced]:
         """The last turn in which each rule and skill was placed, among the recent turns."""
         query = (
             select(*turns.c["skills", "id", "session", "agent", "received_us"])
             .where(turns.c.seq > _newest() - _RECENT_TURNS, turns.c.skills != "[]")
+            .where(self._of_user(turns))
             .order_by(turns.c.seq.desc())
         )
         rows = self._database.rows("reading what was placed", query)

@@ -109,7 +109,8 @@ _SAID = select(*payloads.c["splices", "said", "seen"]).where(payloads.c.turn == 
 
 
 class LedgerReader(Queries):
-    """Queries of the ledger, each a consistent snapshot. Raises StoreError."""
+    """Queries of the ledger, each a consistent snapshot. Raises StoreError. For a `user` there are
+    no sessions, turns and events of others in what the API reads."""
 
     def sessions(self, limit: int = 50, before: SessionId | None = None) -> list[SessionRow]:
         """Sessions, the one with the newest request first; only those behind the session `before`,
@@ -134,27 +135,29 @@ class LedgerReader(Queries):
         query = select(sessions.c.workspace_id).distinct()
         return sorted(
             self._database.records(
-                "listing projects", query.where(sessions.c.workspace_id.is_not(None)), str
+                "listing projects",
+                query.where(sessions.c.workspace_id.is_not(None), self._of_user(sessions)),
+                str,
             )
         )
 
     def session(self, session: SessionId) -> SessionRow | None:
-        query = select(sessions).where(sessions.c.id == session)
+        query = select(sessions).where(sessions.c.id == session, self._of_user(sessions))
         return self._database.read_one("reading a session", query, session_of)
 
     def find_sessions(self, prefix: str, limit: int = 2) -> list[SessionId]:
         """Ids of sessions that begin with `prefix`, in order."""
-        return self._database.ids(sessions, prefix, limit, SessionId)
+        return self._database.ids(sessions, prefix, limit, SessionId, self._of_user(sessions))
 
     def find_turns(self, prefix: str, limit: int = 2) -> list[TurnId]:
         """Ids of turns that begin with `prefix`, in order."""
-        return self._database.ids(turns, prefix, limit, TurnId)
+        return self._database.ids(turns, prefix, limit, TurnId, self._of_user(turns))
 
     def turns_of(self, session: SessionId, limit: int = 100, after: int = 0) -> list[TurnRow]:
         """A session's turns behind the cursor `after`, in the order they were recorded; without
         attempts.
         """
-        is_mine = turns.c.session == session
+        is_mine = and_(turns.c.session == session, self._of_user(turns))
         return self._turns(is_mine, turns.c.seq > after, ~IS_ATTEMPT, limit=limit)
 
     def turns_after(self, after: int, limit: int = 100) -> list[TurnRow]:
@@ -196,7 +199,8 @@ class LedgerReader(Queries):
 
     def newest_main_turn(self) -> TurnRow | None:
         """The main turn whose request came last, of the hundred that were recorded last."""
-        recent = self._turns(turns.c.kind == TurnKind.MAIN, limit=100, newest_first=True)
+        is_mine = and_(turns.c.kind == TurnKind.MAIN, self._of_user(turns))
+        recent = self._turns(is_mine, limit=100, newest_first=True)
         return max(recent, key=lambda turn: turn.times.received_at, default=None)
 
     def sessions_ended(self, after: int, limit: int = 100) -> list[EndedSession]:
@@ -287,6 +291,8 @@ class LedgerReader(Queries):
         """A whole turn, with its bytes and tokens."""
         with self._database.reading("reading a turn") as connection:
             row = connection.execute(_TURN, {"turn": turn}).one_or_none()
+            if row is not None and self._user not in (None, row.user_id):
+                return None
             return None if row is None else RecordedTurn(row.seq, _whole_turn(connection, row))
 
     def counts(self) -> LedgerCounts:
@@ -327,6 +333,25 @@ class LedgerReader(Queries):
         """Events behind the cursor `after`."""
         query = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
         return self._database.read("reading events", query, event_of)
+
+    def own_events(self, found: Sequence[LedgerEvent]) -> list[LedgerEvent]:
+        """Those of these events that are about turns and sessions of the user; all for no user."""
+        if self._user is None:
+            return list(found)
+        with self._database.reading("reading whose events these are") as connection:
+            named = [{event.data.get(name) for event in found} for name in ("turn", "session")]
+            own = {
+                key
+                for table, keys in zip((turns, sessions), named, strict=True)
+                for key in connection.scalars(
+                    select(table.c.id).where(
+                        table.c.id.in_([key for key in keys if isinstance(key, str)]),
+                        self._of_user(table),
+                    )
+                )
+            }
+        about = ((event, event.data.get("turn") or event.data.get("session")) for event in found)
+        return [event for event, thing in about if thing in own]
 
     def last_event(self) -> int:
         """The cursor of the newest event; 0 if there is none."""

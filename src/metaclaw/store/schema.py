@@ -222,6 +222,8 @@ rule_results = _tables["rule_results"]
 spending = _tables["spending"]
 forgotten = _tables["forgotten"]
 forgotten_batches = _tables["forgotten_batches"]
+keys = _tables["keys"]
+audit = _tables["audit"]
 current_turns = table("current_turns", column("turn", BigInteger))
 IS_LESSON = and_(
     stands.c.outcome == literal_column("'fail'"),
@@ -232,12 +234,13 @@ IS_LESSON = and_(
 that the database uses it.
 """
 
-HEAD: Final = "0013"
+HEAD: Final = "0014"
 """The version of this schema."""
 STORED_REVISION: Final = f"SELECT version_num FROM {_VERSION_TABLE}"
-_BEFORE: Final = "0012"
-"""The version whose databases are brought over, by these statements."""
-_BRING_OVER: Final = ("ALTER TABLE turns ADD COLUMN channel TEXT",)
+_BRING_OVER: Final = {"0012": ("ALTER TABLE turns ADD COLUMN channel TEXT",), "0013": ()}
+"""The versions whose databases are brought over, by these statements; tables that are new are made
+beside them.
+"""
 
 
 class NewerSchemaError(StoreError):
@@ -296,9 +299,10 @@ def _require_known(stored: str | None, doing: str) -> None:
             f" knows up to {HEAD}) and is left untouched. Upgrade the program, or give another"
             " store.url"
         )
-    if stored not in (_BEFORE, HEAD):
+    if stored not in (*_BRING_OVER, HEAD):
         raise StoreError(
-            f"{doing}: its schema ({stored}) is too old: this program brings over schema {_BEFORE}."
+            f"{doing}: its schema ({stored}) is too old: this program brings over schema"
+            f" {' and '.join(_BRING_OVER)}."
             " Run `metaclaw store migrate` of the version before this one first"
         )
 
@@ -314,8 +318,10 @@ def upgrade(connection: Connection, doing: str) -> None:
     statements = list(ddl(_DEFINITION, connection.dialect.name))
     if stored is not None:
         drop_triggers(connection)
-        triggers = (one for one in statements if " TRIGGER " in one)
-        statements = [*_BRING_OVER, *triggers, f"DELETE FROM {_VERSION_TABLE}"]
+        present = inspect(connection).get_table_names()
+        new = tuple(f"CREATE TABLE {name} " for name in _tables if name not in present)
+        made = (one for one in statements if " TRIGGER " in one or any(map(one.__contains__, new)))
+        statements = [*_BRING_OVER[stored], *made, f"DELETE FROM {_VERSION_TABLE}"]
     _run(connection, [*statements, f"INSERT INTO {_VERSION_TABLE} VALUES ('{HEAD}')"])
 
 

@@ -511,6 +511,31 @@ CREATE TABLE true_answers (
   CONSTRAINT fk_true_answers_turn FOREIGN KEY(turn) REFERENCES turns (seq) ON DELETE CASCADE
 );
 
+-- The keys of people. Only the SHA-256 of a key is kept: it is random and shown once. `limits` are written as on
+-- the command line.
+CREATE TABLE keys (
+  name TEXT NOT NULL,
+  hash BYTES NOT NULL,
+  role TEXT NOT NULL,
+  team TEXT,
+  for_others BOOLEAN NOT NULL,
+  limits TEXT NOT NULL,
+  made_us BIGINT NOT NULL,
+  CONSTRAINT pk_keys PRIMARY KEY (name),
+  CONSTRAINT ck_keys_hash_is_32_bytes CHECK (length(hash) = 32),
+  CONSTRAINT ck_keys_role_is_known CHECK (role IN ('owner', 'member', 'reader')),
+  CONSTRAINT uq_keys_hash UNIQUE (hash)
+);
+
+-- Who changed what: the name of a key, the route of the API, and the name of the thing. Neither secrets nor words.
+CREATE TABLE audit (
+  seq SERIAL NOT NULL CONSTRAINT pk_audit PRIMARY KEY AUTOINCREMENT,
+  at_us BIGINT NOT NULL,
+  who TEXT NOT NULL,
+  action TEXT NOT NULL,
+  target TEXT NOT NULL
+);
+
 INSERT INTO generations (number, hash, reason, published_us) VALUES (0, 'cae66941d9efbd404e4d88758ea67670', 'nothing learned yet', 0);
 
 CREATE UNIQUE INDEX uq_memberships_live_name ON memberships (name) WHERE until IS NULL;

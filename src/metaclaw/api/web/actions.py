@@ -32,6 +32,8 @@ class ActionResult:
 
     message: str
     undo: Offer | None = None
+    is_shown_once: bool = False
+    """Whether it has a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +218,13 @@ class PageActions:
     @action("candidate-adopt")
     async def _adopt(self, form: Form) -> ActionResult:
         found = await run_sync(self._home.candidates.candidate, CandidateId(form.get("id", "")))
-        if found is None:
+        if found is None or not self._home.shows(found):
             raise ApiError("there is no such candidate", 404)
         try:
             skill = await run_sync(self._home.rulebook.adopt, found.proposal.skill)
         except SkillError as error:
             raise ApiError(str(error), 409) from error
+        await run_sync(self._home.keys.note, self._home.person.name, "adopt", skill.name)
         return ActionResult(
             f"{skill.name} is in force, as yours.",
             Offer("Retire it again", "skill-retire", {"name": skill.name}),
@@ -276,6 +279,26 @@ class PageActions:
             Offer(f"Promote version {before} again", "promote", {"version": str(before)}),
         )
 
+    @action("key-create")
+    async def _create_key(self, form: Form) -> ActionResult:
+        said: dict[str, Json] = {
+            name: form.get(name, "").strip()
+            for name in ("name", "team", "limits")
+            if form.get(name)
+        }
+        said["role"] = form.get("role", "member")
+        made = await self._call("POST", "/api/keys", said)
+        return _new_key(made)
+
+    @action("key-rotate", "Make a new key for {name}? The present one stops at once.", "New key")
+    async def _rotate_key(self, form: Form) -> ActionResult:
+        return _new_key(await self._call("POST", f"/api/keys/{_part(form)}/rotate"))
+
+    @action("key-revoke", "Revoke the key of {name}? What they taught stays.", "Revoke")
+    async def _revoke_key(self, form: Form) -> ActionResult:
+        await self._call("DELETE", f"/api/keys/{_part(form)}")
+        return ActionResult(f"The key of {_part(form)} is revoked.")
+
     async def _change(
         self, form: Form, kind: str, said: Mapping[str, Json], message: str
     ) -> ActionResult:
@@ -286,6 +309,11 @@ class PageActions:
 
     async def _serving(self) -> int:
         return int((await self._call("GET", "/api/policy", limit="1"))["policy_version"])
+
+
+def _new_key(made: Mapping[str, Any]) -> ActionResult:
+    message = f"The key of {made['name']} is {made['key']} — it is shown only now."
+    return ActionResult(message, is_shown_once=True)
 
 
 def _of_generation(label: str, told: Mapping[str, Any], action: str) -> Offer:

@@ -249,6 +249,14 @@ class PageContent:
             ),
         }
 
+    @page("/ui/keys", "keys.html", "keys", "Keys")
+    async def keys(self, asked: ApiRequest) -> Context:
+        """The keys of people, and who changed what."""
+        return {
+            "keys": (await self.call("GET", "/api/keys"))["keys"],
+            "changes": (await self.call("GET", "/api/audit", limit="100"))["changes"],
+        }
+
     def _lessons(self, with_all: bool) -> tuple[list[Context], int, int]:
         """The lessons to show, the number of today's, and the number of further ones, as far as
         they are counted.
@@ -287,7 +295,7 @@ class PageContent:
         overview, titles = self.home.overview, self.home.titles
         unread, is_cut = 0, False
         if wanted.text:
-            titled, unread = titles.search(wanted.text, _SEARCH_S)
+            titled, unread = titles.search(wanted.text, _SEARCH_S, overview.ids())
             is_cut = len(titled) > _MOST_FOUND
             wanted = replace(wanted, titled=titled[:_MOST_FOUND])
         rows = overview.sessions(wanted, _SESSIONS + 1, before)
@@ -369,7 +377,8 @@ class PageContent:
     def _rule(self, name: str) -> Context:
         rulebook, overview = self.home.rulebook, self.home.overview
         live = rulebook.library.view.get(name)
-        versions = overview.versions_of(name)
+        live = live if live is not None and rulebook.sees(live) else None
+        versions = [one for one in overview.versions_of(name) if rulebook.sees(one.skill)]
         if live is None and not versions:
             raise ApiError(f"there is no rule or skill named {name}", 404)
         skill = live if live is not None else versions[0].skill

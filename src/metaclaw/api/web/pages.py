@@ -33,6 +33,7 @@ from metaclaw.api.web.content import PAGES, Context, PageContent
 from metaclaw.api.web.sign_in import SIGN_IN, SignIn
 from metaclaw.domain import status as wording
 from metaclaw.domain.chat import Json
+from metaclaw.domain.person import Person
 from metaclaw.errors import StoreError
 from metaclaw.wires import encode_json
 
@@ -129,8 +130,14 @@ class Pages:
         ]
         return [*pages, *parts, *routes_of(self)]
 
+    @property
+    def _person(self) -> Person:
+        return self._content.home.person
+
     async def serve_root(self, request: ApiRequest) -> object:
-        return await self._serving("today")(request)
+        """The first page: what is new, or for those who are no owners their sessions."""
+        name = "today" if self._person.is_owner else "sessions"
+        return await self._serving(name)(request)
 
     def refusal(self, scope: Scope) -> ApiResponse | None:
         """The refusal for a browser that is not signed in, or None. Called for requests without the
@@ -170,7 +177,7 @@ class Pages:
             session, cookie = self._sign_in.session_of(request.headers), list[tuple[str, str]]()
             if session is None:
                 # The request has the key: from now on the browser sends the cookie.
-                session = self._sign_in.new_cookie()
+                session = self._sign_in.new_cookie(self._person)
                 cookie.append(("set-cookie", self._sign_in.set_cookie(request.headers, session)))
                 if request.scope.get("raw_path", b"").startswith(b"/k/"):
                     return _go_to("/", *cookie)
@@ -190,6 +197,8 @@ class Pages:
             shown = {"active": page.active, "here": _here(request), **context}
             if notice := self._notices.get(request.query.get("notice", "")):
                 shown["notice"] = notice
+                if notice.is_shown_once:
+                    del self._notices[request.query["notice"]]
             return await run_sync(self._page, used, shown, session, status, cookie)
 
         return serve
@@ -214,7 +223,11 @@ class Pages:
         status: int = 200,
         headers: Iterable[tuple[str, str]] = (),
     ) -> ApiResponse:
-        shared = {"can_train": self._can_train(), "version": __version__}
+        shared = {
+            "can_train": self._can_train(),
+            "version": __version__,
+            "is_owner": self._person.is_owner,
+        }
         text = _environment().get_template(template).render({**shared, **context})
         body = text.encode("utf-8", "replace")
         return ApiResponse(status, body, _HTML, (*_SAFETY, _UNCACHED, *headers))
@@ -224,8 +237,9 @@ class Pages:
         token = request.query.get("token", "")
         if request.scope["method"] == "HEAD" and self._sign_in.has_link(token):
             return self._plain("welcome.html", {})
-        if self._sign_in.take_link(token) or self._sign_in.session_of(request.headers) is not None:
-            return self._welcome(request)
+        person = self._sign_in.take_link(token) or self._sign_in.person_of(request.headers)
+        if person is not None:
+            return self._welcome(request, person)
         reason = (
             "This link was used, or it is older than ten minutes, or the program was restarted"
             " since."
@@ -238,19 +252,22 @@ class Pages:
 
     @route("POST", SIGN_IN, "Page: sign in with the key", is_page=True)
     async def _enter_key(self, request: ApiRequest) -> object:
-        if self._sign_in.is_key(_form(request).get("key", "")):
-            return self._welcome(request)
+        person = self._sign_in.holder(_form(request).get("key", "").strip())
+        if person is not None:
+            return self._welcome(request, person)
         await self._slow_down((request.scope.get("client") or (None,))[0])
         return self._plain(
             "sign_in.html", {"reason": "That is not this proxy's key.", "is_refused": False}, 401
         )
 
-    def _welcome(self, request: ApiRequest) -> ApiResponse:
+    def _welcome(self, request: ApiRequest, person: Person) -> ApiResponse:
         """Set the cookie and go to the page; not by a redirect, after which a browser from another
         site omits the cookie.
         """
         # A session that there is goes on: signing out would not end one whose cookie was replaced.
-        session = self._sign_in.session_of(request.headers) or self._sign_in.new_cookie()
+        session = self._sign_in.session_of(request.headers)
+        if session is None or self._sign_in.person_of(request.headers) != person:
+            session = self._sign_in.new_cookie(person)
         cookie = self._sign_in.set_cookie(request.headers, session)
         return self._plain("welcome.html", {}, headers=[("set-cookie", cookie)])
 
@@ -265,7 +282,8 @@ class Pages:
 
     @route("POST", "/api/sign-in", "A link that signs a browser in to the pages, once")
     async def _new_link(self, request: ApiRequest) -> object:
-        return {"url": self._sign_in.new_link(f"http://{request.headers.get('host', '127.0.0.1')}")}
+        url = f"http://{request.headers.get('host', '127.0.0.1')}"
+        return {"url": self._sign_in.new_link(url, self._person)}
 
     @route("POST", "/ui/do/{action}", "Page: carry out a form", is_page=True)
     async def _do(self, request: ApiRequest) -> object:
@@ -328,15 +346,16 @@ class Pages:
             while session is None or self._sign_in.is_open(session):
                 await asyncio.sleep(_POLL_S)
                 try:
-                    events = await run_sync(reader.events, cursor)
+                    found = await run_sync(reader.events, cursor)
+                    events = await run_sync(reader.own_events, found)
                     mark = await self._mark()
                 except StoreError:
                     continue
                 said = [
                     _sentence(event.kind, event.data) for event in events if event.kind in _SAID
                 ]
-                if events:
-                    cursor = events[-1].seq
+                if found:
+                    cursor = found[-1].seq
                 if events or mark != before:
                     before, beat = mark, time.monotonic()
                     yield (
@@ -353,7 +372,7 @@ class Pages:
     async def _mark(self) -> tuple[object, ...]:
         """A value that changes with each turn and each failure of a provider."""
         newest = await run_sync(self._content.home.overview.newest_turn)
-        return newest, self._health()
+        return newest, self._health() if self._person.is_owner else ()
 
 
 def _go_to(path: str, *headers: tuple[str, str]) -> ApiResponse:

@@ -15,11 +15,15 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from metaclaw.clock import utc_now
+from metaclaw.domain.person import HOME, Person
 from metaclaw.durable_files import replace_file
+
+if TYPE_CHECKING:
+    from metaclaw.proxy import Keyring
 
 log = logging.getLogger(__name__)
 
@@ -38,47 +42,53 @@ class SignIn:
         self,
         key: str,
         ended: Path,
+        keyring: "Keyring",
         *,
         is_loopback: bool = True,
         clock: Callable[[], float] = lambda: utc_now().timestamp(),
     ) -> None:
         """`ended` is the file of ended sessions. `is_loopback`: the proxy listens only on this
         machine, so that no other host name may be used for it."""
-        self._key = key.encode()
-        self._secret = hmac.digest(self._key, b"MetaClaw page session", sha256)
+        self._secret = hmac.digest(key.encode(), b"MetaClaw page session", sha256)
+        self.holder = keyring.holder
+        self.marked = keyring.marked
         self._is_loopback = is_loopback
         self._clock = clock
-        self._links: dict[bytes, float] = {}
+        self._links: dict[bytes, tuple[float, Person]] = {}
         self._ended_file = ended
         self._ended = _read_ended(ended)
         self._writing = Lock()
 
-    def new_link(self, url: str) -> str:
-        """Create an address that signs a browser in, once, within ten minutes. `url` is the proxy's
-        URL.
+    def new_link(self, url: str, person: Person = HOME) -> str:
+        """Create an address that signs a person's browser in, once, within ten minutes. `url` is
+        the proxy's URL.
         """
         token = secrets.token_urlsafe(24)
         while len(self._links) >= _MOST_LINKS:
             del self._links[next(iter(self._links))]
-        self._links[_digest(token)] = self._clock() + _LINK_S
+        self._links[_digest(token)] = self._clock() + _LINK_S, person
         return f"{url}{SIGN_IN}?token={token}"
 
-    def take_link(self, token: str) -> bool:
-        """Use a link up; return whether it was valid."""
-        return self._links.pop(_digest(token), 0.0) > self._clock()
+    def take_link(self, token: str) -> Person | None:
+        """Use a link up; return whom it signs in if it was valid."""
+        until, person = self._links.pop(_digest(token), (0.0, HOME))
+        return person if until > self._clock() else None
 
     def has_link(self, token: str) -> bool:
         """Whether a link is valid, without using it up."""
-        return self._links.get(_digest(token), 0.0) > self._clock()
+        return self._links.get(_digest(token), (0.0, HOME))[0] > self._clock()
 
-    def is_key(self, value: str) -> bool:
-        """Whether this is the proxy's key, compared in constant time."""
-        return hmac.compare_digest(value.strip().encode("utf-8", "replace"), self._key)
-
-    def new_cookie(self) -> str:
-        """The value of a new session's cookie."""
+    def new_cookie(self, person: Person) -> str:
+        """The value of a new session's cookie. It is valid while the person's key is."""
         payload = f"{int(self._clock()) + _LIFETIME_S}.{secrets.token_urlsafe(12)}"
+        if person.mark:
+            payload += f".{person.mark}"
         return f"{payload}.{self._signature('session', payload)}"
+
+    def person_of(self, headers: Mapping[str, str]) -> Person | None:
+        """Who is signed in by the cookie of a request; None if nobody is."""
+        session = self.session_of(headers)
+        return None if session is None else self.marked(_mark(session))
 
     def set_cookie(self, headers: Mapping[str, str], value: str) -> str:
         """The header field that sets the cookie, or deletes it if the value is empty."""
@@ -155,12 +165,21 @@ class SignIn:
         ):
             return False
         is_running = until.isascii() and until.isdigit() and int(until) > self._clock()
-        return is_running and _digest(value).hex() not in self._ended
+        return (
+            is_running
+            and self.marked(_mark(value)) is not None
+            and _digest(value).hex() not in self._ended
+        )
 
     def _signature(self, purpose: str, value: str) -> str:
         return hmac.new(
             self._secret, f"{purpose}:{value}".encode("utf-8", "replace"), sha256
         ).hexdigest()
+
+
+def _mark(session: str) -> str:
+    """The mark of the key that a cookie was made for; empty for the home's."""
+    return "".join(session.split(".")[2:-1])
 
 
 def _digest(value: str) -> bytes:

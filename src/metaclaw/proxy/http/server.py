@@ -3,12 +3,12 @@ client's wire.
 """
 
 import asyncio
-import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import ceil
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,12 +16,14 @@ import httptools
 
 from metaclaw.clock import utc_now
 from metaclaw.domain.chat import Wire
+from metaclaw.domain.person import HOME, Person
 from metaclaw.errors import MetaClawError, UpstreamError, WireError
 from metaclaw.ports import Call
 from metaclaw.proxy.http.body import MAX_ITEMS, SMALL_BYTES, Body, NotStrictError, is_costly, read
 from metaclaw.proxy.http.body_check import BodyChecker
 from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders, read_body
 from metaclaw.proxy.http.wrong_keys import WrongKeys
+from metaclaw.proxy.keyring import Keyring
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.other_requests import OtherRequests
 from metaclaw.proxy.pipeline import ERROR_HEADERS, Pipeline
@@ -39,28 +41,33 @@ _HOW = (
 
 
 class Gatekeeper:
-    """Finds our key in a request and removes it, so that it is never sent to a provider."""
+    """Finds our keys in a request and removes them, so that they are never sent to a provider."""
 
-    def __init__(self, key: str) -> None:
-        self._key = key.encode()
+    def __init__(self, keyring: Keyring) -> None:
+        self._holder = keyring.holder
 
-    def admit(self, headers: Mapping[str, str], path_key: str | None) -> dict[str, str] | None:
-        """The header fields without our key, if one of the request's credentials is our key; else
-        None.
+    def admit(
+        self, headers: Mapping[str, str], path_key: str | None
+    ) -> tuple[Person, dict[str, str]] | None:
+        """Whose key is among the request's credentials, and the header fields without our keys,
+        with the user whom the key decides; None if there is no such key.
         """
         # Compare every credential, so that the time taken does not show which of them was right.
-        found = path_key is not None and self.is_ours(path_key)
+        found = None if path_key is None else self._holder(path_key)
         kept = dict(headers)
         for name in _CREDENTIALS:
             value = kept.get(name)
             if value is None:
                 continue
-            if self.is_ours(_without_bearer(value)):
-                found = True
+            if (holder := self._holder(_without_bearer(value))) is not None:
+                found = found or holder
                 del kept[name]
             elif name == "x-metaclaw-key":
                 del kept[name]
-        return kept if found else None
+        if found is None:
+            return None
+        _speak_as(found, kept)
+        return found, kept
 
     def wrong_keys(self, headers: Mapping[str, str], path_key: str | None) -> list[str]:
         """Where a caller who is not admitted has sent keys."""
@@ -74,8 +81,17 @@ class Gatekeeper:
             return f"the key in this request ({', '.join(sent)}) is not the MetaClaw key; {_HOW}"
         return f"this request carries no MetaClaw key; {_HOW}"
 
-    def is_ours(self, value: str) -> bool:
-        return hmac.compare_digest(value.encode("utf-8", "surrogatepass"), self._key)
+
+def _speak_as(person: Person, headers: dict[str, str]) -> None:
+    """Let the key decide who speaks. A session that a client names belongs to its user: their name
+    is put before it, so that nobody continues another's."""
+    if person is HOME:
+        return
+    user = (headers.get("x-user-id") if person.speaks_for_others else None) or person.name
+    headers["x-user-id"] = user
+    named, own = headers.get("x-session-id"), f"{user}:"
+    if named and not named.startswith(own):
+        headers["x-session-id"] = own + named
 
 
 def _without_bearer(value: str) -> str:
@@ -98,10 +114,10 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 async def serve_asgi(
-    app: Asgi, client: Client, path: str, query: str, body: bytes, *, has_key: bool = True
+    app: Asgi, client: Client, path: str, query: str, body: bytes, *, person: Person | None
 ) -> None:
-    """Have an ASGI application answer a request whose body has been read. `has_key` says whether
-    the request had our key.
+    """Have an ASGI application answer a request whose body has been read. `person` is the holder of
+    its key; None if it had none.
     """
     scope = {
         "type": "http",
@@ -117,7 +133,7 @@ async def serve_asgi(
             for name, value in client.headers.items()
         ],
         "client": None if client.peer is None else (client.peer, 0),
-        "has_key": has_key,
+        "person": person,
     }
     bridge = _Bridge(client, body)
     await app(scope, bridge.receive, bridge.send)
@@ -176,6 +192,14 @@ class _MethodError(WireError):
         self.allow = allow
 
 
+class _LimitError(WireError):
+    """A request of a person who has used as much as they may."""
+
+    def __init__(self, message: str, wait_s: float) -> None:
+        super().__init__(message, status=429, code="rate_limit_exceeded")
+        self.wait_s = ceil(wait_s)
+
+
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
     """Limits of incoming requests."""
@@ -193,6 +217,7 @@ class Server:
     """
 
     gatekeeper: Gatekeeper
+    keyring: Keyring
     wrong_keys: WrongKeys
     pipeline: Pipeline
     other_requests: OtherRequests
@@ -236,12 +261,13 @@ class Server:
         if inner is None and (path == "/healthz" or (method, path) in _PROBES):
             client.respond(200, JSON_HEADERS, b"" if method == "HEAD" else b'{"ok":true}')
             return
-        caller = self.gatekeeper.admit(headers, path_key)
-        if caller is None:
+        admitted = self.gatekeeper.admit(headers, path_key)
+        if admitted is None:
             await self._serve_without_key(
                 client, path, path_key, query, is_page=inner is None and _is_page(path)
             )
             return
+        person, caller = admitted
         spoken = _WIRES.get(inner) if inner is not None else None
         if spoken is not None and method != "POST":
             raise _MethodError(f"{path} takes POST, not {method}", b"POST")
@@ -250,11 +276,14 @@ class Server:
             if inner is not None
             else min(self.limits.max_body_bytes, _MAX_API_BYTES)
         )
+        if inner is not None and (reached := self.keyring.count_request(person)) is not None:
+            limit, wait_s = reached
+            raise _LimitError(f"the key of {person.name} has reached its limit {limit}", wait_s)
         body = await read_body(
             client, headers, max_bytes=most, timeout_s=self.limits.body_timeout_s
         )
         if inner is None:
-            await serve_asgi(self.api, client, path, query, body)
+            await serve_asgi(self.api, client, path, query, body, person=person)
             return
         caller.pop("content-encoding", None)  # `read_body` has undone it
         caller.pop("content-length", None)  # the forwarded body gets its own
@@ -301,7 +330,7 @@ class Server:
         body = await read_body(
             client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self.limits.body_timeout_s
         )
-        await serve_asgi(self.api, client, path, query, body, has_key=False)
+        await serve_asgi(self.api, client, path, query, body, person=None)
 
     async def _read(self, wire: Wire, body: bytes) -> Body:
         """Decode a body. If that may take long, it is checked in another process first."""
@@ -337,6 +366,8 @@ class Server:
             # incomplete
             return
         headers = JSON_HEADERS + ERROR_HEADERS.get(status, [])
+        if isinstance(error, _LimitError):
+            headers = [*JSON_HEADERS, (b"retry-after", b"%d" % error.wait_s)]
         if isinstance(error, _MethodError):
             headers.append((b"allow", error.allow))
         param = error.param if isinstance(error, WireError) else None
