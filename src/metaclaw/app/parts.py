@@ -226,6 +226,7 @@ class ProgramParts:
             self.budget,
             self.reminders,
             self.acknowledgements,
+            self.placer.name,
         )
         self.learner = LearnerProcess(
             begin=lambda: LearnerStart(config, known, self.library.folder),

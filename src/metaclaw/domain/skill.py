@@ -17,6 +17,8 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.turn import Scope
 
 MAX_BODY_CHARS = 16_000
+SKILLS_NAMED: Final = "skills.named"
+"""The event that a session's next request is to have skills in full, because a message needs them."""
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 

@@ -344,6 +344,7 @@ class Listening:
         self._health.record_usable(model.name)
         attempt = self._interrupted.pop(spoken.turn, None)
         await self.rules.apply(spoken, message.understood, LISTEN, attempt, message.opinions)
+        await self.rules.name_skills(spoken, message.understood.skills)
 
     async def _record_unusable(
         self, group: list[_Waiting], model: Model, error: JudgeError
@@ -437,13 +438,18 @@ class Listening:
             "\n".join(block for _, blocks in marked for block in blocks), *_PASTED_ENDS
         )
         if len(group) == 1:
-            answers = await run_sync(self._exchange, group[0].spoken)
-            read, channel = group[0].pieces, group[0].spoken.scope.channel
+            spoken = group[0].spoken
+            answers = await run_sync(self._exchange, spoken)
+            skills = await run_sync(self.rules.skills_for, spoken) if spoken.listed else ()
+            read, channel = group[0].pieces, spoken.scope.channel
             for piece in _pieces(marked[0][0])[len(read) :]:
-                read.append(await self._read_piece(model, piece, pasted, answers, rules, channel))
+                read.append(
+                    await self._read_piece(model, piece, pasted, answers, rules, channel, skills)
+                )
             correction = next((part.correction for part in read if part.correction), None)
             items = tuple(item for part in read for item in part.items)
-            group[0].understood = ReadMessage(items, correction)
+            named = tuple(name for part in read for name in part.skills)
+            group[0].understood = ReadMessage(items, correction, named)
             return
         together = "\n\n".join(_numbered([text for text, _ in marked]))
         items = (await self._read_piece(model, together, pasted, "", rules)).items
@@ -463,9 +469,10 @@ class Listening:
         answers: str,
         rules: list[tuple[str, str]],
         channel: str | None = None,
+        skills: Sequence[tuple[str, str]] = (),
     ) -> ReadMessage:
         today = self.today()
-        request = build_request(piece, pasted, answers, rules, today, channel)
+        request = build_request(piece, pasted, answers, rules, today, channel, skills)
         with anyio.fail_after(self.timeout_s):
             return read_answer(await model.ask(request, Purpose.LISTEN), today)
 

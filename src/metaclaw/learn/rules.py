@@ -21,7 +21,15 @@ from metaclaw.domain.candidate import Candidate, Change, Objection, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.front_matter import UNKNOWN_PROJECT
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Fact, LearnedFrom, Rule, Skill, SkillKind
+from metaclaw.domain.skill import (
+    SKILLS_NAMED,
+    Authorship,
+    Fact,
+    LearnedFrom,
+    Rule,
+    Skill,
+    SkillKind,
+)
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
@@ -120,6 +128,20 @@ class RuleWriter:
             *((rule.name, rule.body) for rule in chosen),
             *((one.name, f"{one.trigger} {one.body}") for one in skills),
         ]
+
+    def skills_for(self, spoken: SpokenMessage) -> list[tuple[str, str]]:
+        """Names and triggers of the skills that a message may be in need of: those that its prompt
+        only lists, the nearest first. Blocks."""
+        near = [one.name for one in self._near(spoken.own, spoken) if one.name in spoken.listed]
+        found = map(self.library.view.get, dict.fromkeys((*near, *spoken.listed)))
+        return [(skill.name, skill.trigger) for skill in found if skill is not None]
+
+    async def name_skills(self, spoken: SpokenMessage, names: Sequence[str]) -> None:
+        """Announce the skills that the next request of a session is to have in full."""
+        known: list[Json] = [name for name in spoken.listed if name in names]
+        if known:
+            data: dict[str, Json] = {"session": spoken.session, "turn": spoken.turn}
+            await self.announce(SKILLS_NAMED, {**data, "skills": known})
 
     def doubtful(self, spoken: SpokenMessage, items: Iterable[RuleItem]) -> list[RuleItem]:
         """The items that need a second opinion: those that would change what is in force.
