@@ -310,15 +310,18 @@ def skill_view(skill: Skill) -> dict[str, Any]:
     }
 
 
-def lesson_use_view(use: LessonUse, turns: Sequence[TurnId]) -> dict[str, Any]:
-    """A lesson: `asked` where it waits for a person, else with the sessions in which its failure
-    came before and since, and those that were spared it; and the turns that taught it."""
+def lesson_use_view(
+    use: LessonUse, state: str, reason: str | None, turns: Sequence[TurnId]
+) -> dict[str, Any]:
+    """A lesson, why it waits or was withdrawn, the sessions in which its failure came before (it was
+    withdrawn) and since, those that were spared it, and the turns that taught it."""
     lesson = use.lesson
     return {
         **picked(lesson, "name", "scope", "workspace", "channel"),
         **asdict(use.count),
         "text": lesson.body,
-        "state": "asked" if use.since is None else lesson.state,
+        "state": state,
+        "reason": reason,
         "signature": lesson.signatures[0] if lesson.signatures else None,
         "since_when": time_view(use.since),
         "turns": turns,
