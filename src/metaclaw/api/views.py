@@ -173,6 +173,18 @@ def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None
     }
 
 
+def rule_notes(rule: Rule, exceptions: Sequence[Rule]) -> list[str]:
+    """What a person should know of a rule beside its fields. `exceptions` are the rules in force that
+    override others."""
+    notes = ["as you said it"] if rule.is_as_said else []
+    notes += [f"instead of {name}" for name in rule.overrides]
+    for one in exceptions:
+        if rule.name in one.overrides:
+            where = one.workspace or one.channel
+            notes.append(f"{f'in {where}, ' if where else ''}{one.name} counts instead")
+    return notes
+
+
 def retired_rule_view(retired: RetiredSkill) -> dict[str, Any]:
     """A rule or fact that is no longer in force."""
     return {

@@ -35,7 +35,6 @@ _COLUMNS: Columns = {
 }
 _FACTS: Columns = {
     "state": "state",
-    "because": lambda one: one["reason"] and reason_words(one["reason"]),
     "project": _COLUMNS["PROJECT"],
     "failure": lambda one: one["signature"] or "you corrected the agent",
     "since": dated("since_when"),
@@ -82,8 +81,9 @@ def show(home: Path, name: str) -> CommandOutput:
 
 def _shown(found: Facts) -> Iterator[str]:
     yield found["text"]
+    because = [("because", reason_words(found["reason"]))] if found["reason"] else []
     taught = (("taught by", turn) for turn in found["turns"])
-    yield from fact_lines([*described(found, _FACTS), *taught])
+    yield from fact_lines([*described(found, _FACTS), *because, *taught])
     if found["state"] == "withdrawn":
         yield _BACK.format(found["name"])
     elif found["state"] != "asked":

@@ -218,6 +218,12 @@ class Rule(Skill):
     kind = SkillKind.RULE
     is_skill = False
 
+    @property
+    def is_as_said(self) -> bool:
+        """Whether it is the person's own sentence, which no model has put in short words."""
+        is_said = self.source is not None and self.author is Authorship.INSTRUCTION
+        return is_said and not self.applies_always and self.trigger.split() == self.body.split()
+
 
 class Fact(Rule):
     """Something that a person wants remembered. It is kept like a rule, but cannot be broken."""

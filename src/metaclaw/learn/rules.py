@@ -411,7 +411,9 @@ class RuleWriter:
         return " ".join(self.redact(own_words(spoken.task)).split())[:_EXAMPLE_CHARS].strip()
 
     def _rule(self, spoken: SpokenMessage, item: RuleItem, taken: set[str]) -> Rule:
-        is_always = _ALWAYS.match(item.when) is not None
+        # Only the sentence of a sure phrase has no `when` of its own (`Rule.is_as_said`).
+        is_unlimited = not item.when and item.text != item.quote
+        is_always = is_unlimited or _ALWAYS.match(item.when) is not None
         is_for_project = item.scope is ItemScope.PROJECT
         workspace = spoken.scope.workspace or None
         example = "" if is_always else self._example(spoken)

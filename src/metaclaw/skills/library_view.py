@@ -484,7 +484,11 @@ class _Reasons:
         if skill.name in self.absorbed:
             return "the weights that answered know it without being told"
         if skill.name in self.speaker.replaced:
-            return "a more specific or newer one replaces it"
+            by = next((one for one in self.speaker.rules if skill.name in one.overrides), None)
+            if by is None:
+                return "a more specific or newer one replaces it"
+            where = by.workspace or by.channel
+            return f"{by.name} counts instead{f' in {where}' if where else ''}"
         return None
 
     def _left_out(self, skill: Skill) -> str:
