@@ -4,7 +4,7 @@ Failures with one signature are the same failure, whatever the task was called. 
 the tool, the head of its command and the class of error; names, paths and numbers are masked."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -152,14 +152,20 @@ def spared(messages: Sequence[Message], signatures: Iterable[str]) -> set[str]:
             heads = _heads(one.run.command) or [_head(one.call, one.run)]
             tool = _tool(one.call, one.run)
             worked |= {str(Signature(tool, _class_of(head), "")) for head in heads}
-    return {one for one in signatures if one.rpartition(" · ")[0] in worked}
+    return {one for one in signatures if not worked.isdisjoint(Signature.uses_of(one))}
 
 
-def failure_signature(call: ToolCall, result: ToolResult) -> str:
+def failure_signature(
+    call: ToolCall, result: ToolResult, uses: Container[str] | None = None
+) -> str:
     """The signature of a failed call as lessons name it; empty if the call did not fail, or in a
-    way that only shows the state of the work, such as a failing test.
+    way that only shows the state of the work, such as a failing test. With `uses` (see
+    `Signature.uses_of`), also if the call is none of these: then its output is not read.
     """
-    return str(_ran(call, result).signature or "")
+    run = read_result(result, call)
+    if uses is not None and str(Signature(_tool(call, run), _head(call, run), "")) not in uses:
+        return ""
+    return str(_ran(call, result, run).signature or "")
 
 
 def words_of(call: ToolCall) -> frozenset[str]:
@@ -178,11 +184,10 @@ def masked(line: str) -> str:
 def _runs(messages: Sequence[Message]) -> Iterator["_Ran | str"]:
     """The calls with their results, and what the person said, in their order."""
     for one in exchanges(messages):
-        yield one if isinstance(one, str) else _ran(*one)
+        yield one if isinstance(one, str) else _ran(*one, read_result(one[1], one[0]))
 
 
-def _ran(call: ToolCall, result: ToolResult) -> _Ran:
-    run = read_result(result, call)
+def _ran(call: ToolCall, result: ToolResult, run: ToolRun) -> _Ran:
     output = text_of(result.parts)[:_RESULT_CHARS]
     is_doubtful = not _has_failed(run)
     if is_doubtful and not _may_have_failed(call, run):

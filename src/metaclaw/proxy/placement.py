@@ -23,7 +23,7 @@ is in one request only: neither the client nor we repeat it in the next request.
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import date
 from functools import partial
@@ -374,18 +374,24 @@ class Placer:
     def _with_lessons(self, asked: _Asked, adopted: _Adopted) -> _Adopted:
         """Add the lessons that the new results of tools need."""
         incoming, origin, view, today = asked
-        lessons = view.lessons(origin.scope, self.teams, today)
+        speaker = view.in_scope(origin.scope, self.teams, today)
+        lessons = speaker.lessons
         if not lessons:
             return adopted
         from metaclaw.outcome import failure_signature  # not needed until there are lessons
 
         extras = adopted.extras
-        behind = {one.call_id: one.skills for one in extras if one.call_id is not None}
-        for call, result in new_results(incoming.wire, messages_of(incoming.wire, incoming.json)):
-            lesson = lessons.get(failure_signature(call, result))
-            if lesson is None or (lesson.name,) in behind.values() or call.id in behind:
+        results = new_results(incoming.wire, messages_of(incoming.wire, incoming.json))
+        behind = {one.call_id: one.skills[0] for one in extras if one.call_id is not None}
+        uses: Container[str] = speaker.lesson_uses
+        if behind:
+            placed = {*behind.values()}
+            uses = {use for use, names in speaker.lesson_uses.items() if not names <= placed}
+        for call, result in results:
+            lesson = lessons.get(failure_signature(call, result, uses))
+            if lesson is None or lesson.name in behind.values() or call.id in behind:
                 continue
-            behind[call.id] = (lesson.name,)
+            behind[call.id] = lesson.name
             placement = Placement.behind_result(call.id, lesson.name, render_lesson(lesson))
             extras = (*extras, placement)
         if extras is adopted.extras:
