@@ -50,6 +50,7 @@ _ADVICE = re.compile(
 _OF_SHELL = re.compile(
     r"(?:/\S*/)?-?(?:ba|z|da|k|c|tc|a)?sh: (?!warning|no job|cannot set terminal)|fish: [A-Z]|Error: nu::"
 )
+_OF_SCRIPT = re.compile(r"[\w.-]{1,30}: (?:line )?\d{1,5}: ")  # as `sed: 1: …`
 _STATUS = re.compile(
     r'\s*(?:HTTP(?:/[\d.]+)? |\{\s*"status(?:_?code)?"\s*:\s*"?)[45]\d\d\b', re.IGNORECASE
 )
@@ -307,6 +308,8 @@ def _may_have_failed(call: ToolCall, run: ToolRun) -> bool:
         return any(map(_FAILED_LINE.match, lines[:1]))
     if run.kind is ToolKind.READ:
         return any(map(_refuses, lines))
+    if any(map(_named_by(run.command), filter(_OF_SCRIPT.match, lines[:1]))):
+        return True
     return any(
         _TELLING.search(line) or _refuses(line) for line in (*lines[:_FIRST_LINES], *lines[-1:])
     )
