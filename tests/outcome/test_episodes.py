@@ -387,6 +387,11 @@ def test_a_status_of_an_error_is_a_failure(tool: str, output: str) -> None:
         ),
         ("run x", "fish: Unknown command: run", "./run x"),
         (
+            "terraform plan",
+            "╷\n│ Error: No value for required variable\n│\n╵\nExit code 1",
+            "terraform plan -var-file=dev.tfvars",
+        ),
+        (
             "sed -i s/a/b/ x",
             'sed: 1: "x": command c expects \\ followed by text',
             "sed -i '' s/a/b/ x",

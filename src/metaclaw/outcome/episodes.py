@@ -57,6 +57,7 @@ _STATUS = re.compile(
 _PROSE = re.compile(r"(?<!\S)[^\W\d_][^\W\d_A-Z]*[.,:;!]?(?!\S)")
 _MOST_PROSE: Final = 6  # a longer line tells no more, and may be an order to its reader
 _LEAST_PROSE: Final = 3
+_FRAME: Final = " \t\u2502\u2503\u2575\u2577\u256d\u2570\u2500"
 _FAILED_LINE = re.compile(
     r"(?:\S{1,40}: line \d+: )?(?:[\w./@-]{1,40}:? ){0,2}(?:\[?error|err!|fatal\b|failed\b|failure\b|panic|exception\b|traceback"
     r"|\*\*\* |no such|cannot |could not|not found|unknown |invalid |command not found|[A-Z]\w{2,40}(?:Error|Exception)\b"
@@ -339,8 +340,8 @@ def _heads(command: str) -> list[str]:
 
 
 def _own_lines(text: str) -> list[str]:
-    """The lines of an output that the client did not add."""
-    lines = (line.strip() for line in text.splitlines())
+    """The lines of an output that the client did not add, without the frame around a message."""
+    lines = (line.strip(_FRAME) for line in text.splitlines())
     return [
         line for line in lines if line and not _EXIT_LINE.match(line) and not _NO_ERROR.match(line)
     ]
