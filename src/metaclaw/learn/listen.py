@@ -19,6 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
+from metaclaw.domain.chat import ChatRequest
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
@@ -441,18 +442,20 @@ class Listening:
             spoken = group[0].spoken
             answers = await run_sync(self._exchange, spoken)
             skills = await run_sync(self.rules.skills_for, spoken) if spoken.listed else ()
-            read, channel = group[0].pieces, spoken.scope.channel
+            channel, read = spoken.scope.channel, group[0].pieces
             for piece in _pieces(marked[0][0])[len(read) :]:
-                read.append(
-                    await self._read_piece(model, piece, pasted, answers, rules, channel, skills)
+                request = build_request(
+                    piece, pasted, answers, rules, self.today(), channel, skills
                 )
+                read.append(await self._read_answer(model, request))
             correction = next((part.correction for part in read if part.correction), None)
             items = tuple(item for part in read for item in part.items)
             named = tuple(name for part in read for name in part.skills)
             group[0].understood = ReadMessage(items, correction, named)
             return
         together = "\n\n".join(_numbered([text for text, _ in marked]))
-        items = (await self._read_piece(model, together, pasted, "", rules)).items
+        request = build_request(together, pasted, "", rules, self.today())
+        items = (await self._read_answer(model, request)).items
         # Each item goes to the newest message with its quote. It is not known which of the answers
         # a correction is about.
         texts = [plain_words(self.redact(one.spoken.text)) for one in group]
@@ -461,20 +464,9 @@ class Listening:
             mine = (item for item, found in zip(items, places, strict=True) if found == place)
             one.understood = ReadMessage(tuple(mine), None)
 
-    async def _read_piece(
-        self,
-        model: Model,
-        piece: str,
-        pasted: str,
-        answers: str,
-        rules: list[tuple[str, str]],
-        channel: str | None = None,
-        skills: Sequence[tuple[str, str]] = (),
-    ) -> ReadMessage:
-        today = self.today()
-        request = build_request(piece, pasted, answers, rules, today, channel, skills)
+    async def _read_answer(self, model: Model, request: ChatRequest) -> ReadMessage:
         with anyio.fail_after(self.timeout_s):
-            return read_answer(await model.ask(request, Purpose.LISTEN), today)
+            return read_answer(await model.ask(request, Purpose.LISTEN), self.today())
 
     async def _give_opinions(
         self, model: Model, message: _Waiting, understood: ReadMessage
