@@ -156,6 +156,9 @@ class ScriptedModel:
         )
         if squeeze(message) in self._nothing:
             return {"items": [], "correction": None}
+        needed = self._skills.get(squeeze(message))
+        if needed is not None and f"- {needed}:" in section(prompt, "Skills there are"):
+            return {"items": [], "correction": None, "skills": [needed]}
         arrived = {said: overlap(message, said) for said in self._meanings}
         best = max(arrived, key=lambda said: (arrived[said], len(said)), default=None)
         understood = best if best is not None and arrived[best] >= _SURE else None

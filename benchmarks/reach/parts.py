@@ -335,10 +335,23 @@ def skills(run: Run) -> list[Figure]:
     with run.world("skills", skills=run.data["skills"]) as world:
         natural = [(name, world.say("sam", asked)) for name, asked in _asked(run, "natural")]
         distant = [(name, world.say("sam", asked)) for name, asked in _asked(run, "paraphrases")]
-        unrelated = [bool(world.say("sam", asked).full) for asked in run.data["unrelated"]]
+        chatter = [world.say("sam", asked) for asked in run.data["unrelated"]]
+        run.settle("skills", world)
+        later = [(name, world.say("sam", NEXT, after=sent)) for name, sent in natural]
+        unasked = [set(world.say("sam", NEXT, after=sent).full) - {*sent.full} for sent in chatter]
         offered = _offered(run, world)
     return [
         *offered,
+        share(
+            "skills on natural tasks, without tools, in full in the session's next request",
+            (n in s.full for n, s in later),
+            least=0.95,
+        ),
+        share(
+            "unrelated requests without tools whose next one is given a further skill in full",
+            map(bool, unasked),
+            most=0.0,
+        ),
         share(
             f"skills on natural tasks, without tools, listed or in full, {count} in the library",
             (s.names(n) for n, s in natural),
@@ -358,7 +371,11 @@ def skills(run: Run) -> list[Figure]:
             "skills on distant paraphrases, without tools, in full by ranking",
             (n in s.full for n, s in distant),
         ),
-        share("unrelated requests without tools given any skill in full", unrelated, most=0.20),
+        share(
+            "unrelated requests without tools given any skill in full",
+            (bool(sent.full) for sent in chatter),
+            most=0.20,
+        ),
     ]
 
 

@@ -48,13 +48,15 @@ model = "m"
 
 @dataclass
 class Sent:
-    """One answered request: the text that the program added to it, and the names that the response
-    headers give.
+    """One answered request: the text that the program added to it, the names that the response
+    headers give, its session, and the conversation up to its answer.
     """
 
     added: str
     full: tuple[str, ...]
     listed: tuple[str, ...]
+    session: int = 0
+    past: tuple[tuple[str, str], ...] = ()
 
     def carries(self, words: str) -> bool:
         """Whether the program placed these words."""
@@ -92,17 +94,25 @@ class World:
     turns: list[str] = field(default_factory=list)
 
     def say(
-        self, user: str, *words: str, agent: str = "chat", workspace: str = "", system: str = SYSTEM
+        self,
+        user: str,
+        *words: str,
+        agent: str = "chat",
+        workspace: str = "",
+        system: str = SYSTEM,
+        after: Sent | None = None,
     ) -> Sent:
-        """Say these words one after another in a new session; what became of the last one."""
-        self.sessions += 1
+        """Say these words one after another in a new session, or in the one of `after`; what became
+        of the last one.
+        """
+        if after is None:
+            self.sessions += 1
+        session = self.sessions if after is None else after.session
         self.turns = []
-        past: list[tuple[str, str]] = []
+        past = [] if after is None else [*after.past]
         sent = Sent("", (), ())
         for said in words:
-            path, headers, body = _request(
-                agent, f"reach-{self.sessions}", workspace, system, past, said
-            )
+            path, headers, body = _request(agent, f"reach-{session}", workspace, system, past, said)
             headers |= {"x-user-id": user, **self.program.auth}
             response = self.http.post(f"{self.program.url}{path}", json=body, headers=headers)
             response.raise_for_status()
@@ -112,10 +122,14 @@ class World:
                 (system, *(text for turn in past for text in turn), said), key=len, reverse=True
             ):
                 added = added.replace(own, " ")
-            sent = Sent(
-                added, _names(response, "x-metaclaw-skills"), _names(response, "x-metaclaw-listed")
-            )
             past.append((said, _answer_text(agent, response.json())))
+            sent = Sent(
+                added,
+                _names(response, "x-metaclaw-skills"),
+                _names(response, "x-metaclaw-listed"),
+                session,
+                tuple(past),
+            )
         return sent
 
     def ask_with_tools(self, user: str, said: str, agent: str, *, stream: bool) -> "Offered":

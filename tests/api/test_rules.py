@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from metaclaw.domain.candidate import Standing
-from metaclaw.domain.ids import SkillName, new_session_id
+from metaclaw.domain.ids import SkillName, TurnId, new_session_id
 from metaclaw.domain.skill import Authorship, LearnedFrom, Rule
 from metaclaw.store import RefusedError
 from tests.api.recorded import candidate, record, skill
@@ -31,6 +31,27 @@ async def undo(stage: Stage) -> Any:
     answer = await stage.http.post("/api/undo")
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+async def test_an_exception_and_a_sentence_as_it_was_said_are_told(stage: Stage) -> None:
+    await add(stage, "Use pnpm.")
+    said = Rule(
+        SkillName("npm-here"),
+        "From now on npm here, ok",
+        "From now on npm here, ok",
+        scope="owner",
+        author=Authorship.INSTRUCTION,
+        workspace="/shop",
+        overrides=(SkillName("use-pnpm"),),
+        source=TurnId("t_1"),
+    )
+    stage.library.publish([said], (), "noted npm-here")
+    notes = {one["name"]: one["notes"] for one in (await stage.get("/api/rules"))["rules"]}
+    assert notes == {
+        "npm-here": ["as you said it", "instead of use-pnpm"],
+        "use-pnpm": ["in /shop, npm-here counts instead"],
+    }
+    assert (await stage.get("/api/rules/use-pnpm"))["notes"] == notes["use-pnpm"]
 
 
 async def test_a_rule_is_added_listed_shown_changed_and_removed(stage: Stage) -> None:

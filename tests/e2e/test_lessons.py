@@ -147,6 +147,13 @@ def test_a_lesson_that_does_not_help_goes_by_itself_and_is_not_written_again(
         lambda facts: all(one["state"] != "live" for one in facts["lessons"]),
         PATIENCE_S,
     )
+    [gone] = lessons(program, "withdrawn")
+    assert gone["reason"] == "the failure came in 5 sessions since it is in force"
+    assert "came in 5 sessions" in program.command("lessons", "list").stdout
+    assert gone["name"] in program.command("lessons", "show", gone["name"]).stdout
+    again = program.command("lessons", "undo", gone["name"])
+    assert again.returncode != 0
+    assert "was withdrawn already" in again.stderr
     asked = len(teacher.asked("evolve"))
     for number in range(2):
         session(program, f"failing on {number}", FAILED, WORKED)

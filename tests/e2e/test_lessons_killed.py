@@ -56,6 +56,10 @@ def lessons_of(program: Program, project: str) -> list[str]:
     return [one["text"] for one in known if one["workspace"] == project]
 
 
+def states(facts: dict[str, Any]) -> list[str]:
+    return [one["state"] for one in facts["lessons"]]
+
+
 def test_a_lesson_is_neither_lost_nor_written_twice_by_a_kill(tmp_path: Path) -> None:
     evolver = Evolver()
     teacher = Teacher(evolve=evolver)
@@ -103,12 +107,12 @@ def test_a_sleeping_lesson_whose_failure_came_back_wakes_after_a_kill(tmp_path: 
         for number, after in enumerate(AFTER_S):
             clock.set_ahead(timedelta(days=61 * (number + 1)))
             session(program, f"look around {number}", ("ls", "a.py"), project="shop")
-            program.wait_for("/api/lessons", lambda facts: LESSON not in str(facts))
+            program.wait_for("/api/lessons", lambda facts: states(facts) == ["withdrawn"])
             session(program, f"failing again {number}", FAILED, WORKED, project="shop")
             time.sleep(after)
             program.kill()
             program.start()
-            program.wait_for("/api/lessons", lambda facts: LESSON in str(facts))
+            program.wait_for("/api/lessons", lambda facts: states(facts) == ["live"])
         assert len(teacher.asked("evolve")) == 1
         assert program.stop() == 0
     finally:

@@ -137,6 +137,32 @@ async def test_a_line_that_names_nothing_of_its_fix_is_refused_and_a_risky_one_w
     assert (learning.names, learning.only_candidate().standing) == ([], standing)
 
 
+async def test_a_model_whose_line_was_refused_is_told_why_and_asked_once_more(
+    new_learning: NewLearning,
+) -> None:
+    careful, other = "Be careful with the tests.", "Run tests with `pipx run pytest`."
+    drafts = iter([careful, other, other, LINE])
+
+    def rule(prompt: str) -> dict[str, Json]:
+        line: Json = {"name": "a", "kind": "lesson", "trigger": "Testing", "text": next(drafts)}
+        return {"skills": [line]}
+
+    learning = await new_learning(min_failures=3, evolver=Speaker("world/evolver", rule))
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    assert learning.evolver is not None
+    first, second = learning.evolver.asked
+    assert careful not in first
+    assert f"- {careful}\n  refused: it names nothing of the call that worked" in second
+    assert learning.names == []
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    third, fourth = learning.evolver.asked[2:]
+    assert careful in third
+    assert other in fourth
+    assert lesson_of(learning).body == LINE
+
+
 async def test_a_lesson_that_says_what_another_one_says_widens_that_one(
     new_learning: NewLearning,
 ) -> None:

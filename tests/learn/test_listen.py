@@ -654,6 +654,38 @@ async def test_a_sure_phrase_is_in_force_at_once_and_stays_whatever_the_reader_s
     assert {one.body for one in learning.library.view.skills} == texts
 
 
+LINTER = "btw always run the linter before u say ur done, u keep forgetting"
+KEYS = "From now on use tabs and never push to main."
+
+
+@pytest.mark.parametrize(
+    ("words", "items", "stays"),
+    [
+        (LINTER, [item("Run the linter before saying that work is done", quote="")], False),
+        (LINTER, [item("Always run the linter before you say you're done")], False),
+        (LINTER, [item("Executa o linter antes de terminar", quote=LINTER)], False),
+        (LINTER, [item("Run the linter", quote="run the linter … say done")], False),
+        (KEYS, [item("Use tabs", quote="use tabs"), item("Never push to main")], False),
+        (KEYS, [item("Use tabs", quote="use tabs"), item("Ask before a push")], True),
+        ("From now on, use tabs for Go.", [item("Indent Go with tabs")], False),
+        (LINTER, [item("Indent with tabs", quote="as you wish")], True),
+    ],
+)
+async def test_the_words_of_a_sure_phrase_go_once_all_that_was_understood_is_in_force(
+    new_learning: NewLearning, words: str, items: list[dict[str, Any]], stays: bool
+) -> None:
+    doubt = AGREED | {"lasting": False, "reason": "unclear"}
+    meanings: dict[str, object] = {words[:20]: {"items": items}}
+    script = Script({"indent Go": {"items": [item("Indent Go with tabs")]}} | meanings, Ask=doubt)
+    learning = await new_learning(listener=Speaker("world/listener", script))
+    if "Go" in words:  # what is in force already
+        await said(learning, "we indent Go with tabs")
+    await said(learning, words)
+    bodies = [one.body for one in learning.library.view.skills]
+    assert (words in bodies) is stays
+    assert len(bodies) == len(set(bodies)) >= 1
+
+
 async def test_what_a_second_opinion_doubts_waits_for_the_person(
     new_learning: NewLearning,
 ) -> None:

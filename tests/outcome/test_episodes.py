@@ -170,6 +170,7 @@ def test_every_agents_way_to_report_a_failed_command_gives_the_same_signature() 
         ("run_shell_command", {"command": "pytest -q"}, f"Output: {_OUTPUT}\nError: (none)\nExit Code: 4\nSignal: (none)"),
         ("terminal", {"command": "pytest -q"}, json.dumps({"output": _OUTPUT, "exit_code": 4, "error": None})),
         ("bash", {"command": "pytest -q"}, json.dumps({"returncode": 4, "output": _OUTPUT})),
+        ("bash", {"command": "pytest -q"}, f"{_OUTPUT}\n[exit status: 4]"),
     ]  # fmt: skip
     for tool, arguments, text in shapes:
         call = ToolCall("1", tool, json.dumps(arguments))
@@ -385,6 +386,16 @@ def test_a_status_of_an_error_is_a_failure(tool: str, output: str) -> None:
             "open a.json",
         ),
         ("run x", "fish: Unknown command: run", "./run x"),
+        (
+            "terraform plan",
+            "╷\n│ Error: No value for required variable\n│\n╵\nExit code 1",
+            "terraform plan -var-file=dev.tfvars",
+        ),
+        (
+            "sed -i s/a/b/ x",
+            'sed: 1: "x": command c expects \\ followed by text',
+            "sed -i '' s/a/b/ x",
+        ),
     ],
 )
 def test_what_the_shell_itself_says_is_a_failure(command: str, output: str, fix: str) -> None:

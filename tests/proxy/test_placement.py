@@ -82,6 +82,7 @@ class Talk:
             time.perf_counter(),
         )
         origin = self.origins.identify(Wire.CHAT, headers, incoming.json)
+        self.session = origin.session
         self.query = self.placer.query(incoming, origin)
         placed = self.placer.place(incoming, origin, self.query)
         self.origins.finished(origin, new_turn_id(), TurnEnd.COMPLETED)
@@ -91,6 +92,10 @@ class Talk:
     def ask(self, words: str) -> Placed:
         self.history.append({"role": "user", "content": words})
         return self.send()
+
+    def name(self, *skills: str) -> None:
+        """Have skills placed that the model which reads the messages has named."""
+        self.placer.name(self.session, [SkillName(one) for one in skills])
 
     def hear(self, words: str = "very well") -> None:
         self.history.append({"role": "assistant", "content": words})
@@ -103,6 +108,19 @@ def test_the_first_tasks_skill_stands_at_the_end_of_the_system_text() -> None:
     assert talk.provider_saw[0][0]["content"].startswith("You are careful.")
     assert "violin" in talk.provider_saw[0][0]["content"]
     assert talk.provider_saw[0][1] == talk.history[1]
+
+
+def test_skills_that_a_message_needs_are_in_full_from_the_next_request_on() -> None:
+    talk = Talk()
+    assert talk.ask("what shall we do today?").stamp.skills == ()
+    talk.hear()
+    talk.name("violin", "no-such-skill", "beehive", "sourdough", "telescope")
+    placed = talk.ask("good, begin")
+    assert placed.stamp.skills == ("violin", "beehive")
+    assert talk.provider_saw[1][:2] == talk.provider_saw[0]
+    talk.hear()
+    talk.name("violin")
+    assert talk.ask("go on").placements == placed.placements
 
 
 def test_a_task_is_searched_for_only_where_its_words_decide_what_is_placed() -> None:

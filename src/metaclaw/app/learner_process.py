@@ -26,7 +26,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.chat import ChatRequest, Delta, Json
 from metaclaw.domain.compliance import MeasuredTurn, RuleResult
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import LearnedFrom, Rule, Skill
+from metaclaw.domain.skill import SKILLS_NAMED, LearnedFrom, Rule, Skill
 from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn import (
     SET_ASIDE,
@@ -292,7 +292,8 @@ _ANNOUNCED_WITHIN_S: Final = 10.0
 
 @dataclass(eq=False)
 class WorkerCommands:
-    """The commands by name, as `learn.store_rpc` sends them. All block; call them in a thread."""
+    """The commands by name, as `learn.store_rpc` sends them. All block; call them in a thread.
+    `name_skills` places skills in full in a session; it is called on the event loop."""
 
     database: Database
     ledger: SqlLedger
@@ -301,6 +302,7 @@ class WorkerCommands:
     budget: Budget
     reminders: Reminders | None = None
     acknowledgements: Acknowledgements | None = None
+    name_skills: Command = lambda session, skills: None
 
     def __post_init__(self) -> None:
         self._compliance = SqlCompliance(self.database)
@@ -310,6 +312,8 @@ class WorkerCommands:
         """The commands; those that need the event loop run on `loop`."""
 
         def announce(kind: str, data: dict[str, Json]) -> bool:
+            if kind == SKILLS_NAMED:
+                loop.call_soon_threadsafe(self.name_skills, data["session"], data["skills"])
             try:
                 return asyncio.run_coroutine_threadsafe(
                     self.ledger.announce(kind, data), loop

@@ -236,6 +236,7 @@ class ProgramParts:
             self.budget,
             self.reminders,
             self.acknowledgements,
+            self.placer.name,
         )
         self.learner = LearnerProcess(
             begin=lambda: LearnerStart(self._with_teams(), known, self.library.folder),

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import anyio
 import anyio.to_thread
 
 from metaclaw.clock import utc_now
-from metaclaw.domain.ids import SessionId
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.skill import SKILLS_NAMED
 from metaclaw.domain.status import Health
 from metaclaw.domain.turn import Placement, SessionTrace, Stamp
 from metaclaw.errors import StoreError
@@ -28,10 +29,12 @@ _RESTORED_SESSIONS = 500
 
 
 class StoredSession(NamedTuple):
-    """A session of an earlier run, and the placements of its last turn."""
+    """A session of an earlier run, the placements of its last turn, and the skills that its messages
+    were found to need."""
 
     trace: SessionTrace
     placed: tuple[int, Stamp, Sequence[Placement]] | None
+    named: Sequence[SkillName] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +55,22 @@ class SessionKeeper:
         """The sessions that were active when the program last stopped. Blocks."""
         unwanted = self.forgetting.begun()
         recent = self.reader.recent_traces(self._silent_since(), _RESTORED_SESSIONS)
-        return [self._read(trace) for trace in recent if trace.session not in unwanted]
+        named = {
+            event.data["session"]: cast("list[SkillName]", event.data["skills"])
+            for event in reversed(self.reader.events_of(SKILLS_NAMED, _RESTORED_SESSIONS))
+        }
+        return [
+            self._read(trace, named.get(trace.session, ()))
+            for trace in recent
+            if trace.session not in unwanted
+        ]
 
-    def _read(self, trace: SessionTrace) -> StoredSession:
+    def _read(self, trace: SessionTrace, named: Sequence[SkillName]) -> StoredSession:
         found = self.reader.turn(trace.last_turn)
         if found is None:
             return StoredSession(trace, None)
         turn = found.turn
-        return StoredSession(trace, (turn.segment, turn.stamp, turn.placements))
+        return StoredSession(trace, (turn.segment, turn.stamp, turn.placements), named)
 
     def restore(self, stored: Sequence[StoredSession]) -> None:
         """Take up sessions with the skills in their prompts, except those that requests have been
@@ -67,9 +78,10 @@ class SessionKeeper:
         """
         restored = [one for one in stored if not self.origins.is_active(one.trace.session)]
         self.origins.restore([one.trace for one in restored])
-        for trace, placed in restored:
+        for trace, placed, named in restored:
             if placed is not None:
                 self.placer.restore(trace.session, *placed)
+                self.placer.name(trace.session, named)
 
     async def end(self, session: SessionId) -> bool:
         """End a session because its owner said so; False if it is not active."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -17,7 +18,9 @@ from metaclaw.cli.output import (
     described,
     fact_lines,
     listing,
+    short,
 )
+from metaclaw.domain.status import reason_words
 from metaclaw.errors import SkillError
 
 _COLUMNS: Columns = {
@@ -27,6 +30,7 @@ _COLUMNS: Columns = {
     "BEFORE": "before",
     "SINCE": "since",
     "SPARED": "avoided",
+    "WHY": lambda one: short(reason_words(one["reason"] or ""), 60),
     "TEXT": brief("text", 90),
 }
 _FACTS: Columns = {
@@ -39,6 +43,9 @@ _FACTS: Columns = {
 }
 
 
+_BACK: Final = "Back with: metaclaw skills restore {}"
+
+
 @click.group(cls=ListingGroup)
 def lessons() -> None:
     """List lessons: one line each, learned from tool calls that failed. Show one, or take it back."""
@@ -47,7 +54,9 @@ def lessons() -> None:
 @lessons.command(name="list")
 @answers
 def list_(home: Path) -> CommandOutput:
-    """List lessons, with the sessions in which their failure came before and since."""
+    """List lessons, with the sessions in which their failure came before and since: since they are
+    in force, or were withdrawn.
+    """
     facts = read(home, "/api/lessons")
     return CommandOutput(facts, _listed(facts["lessons"]))
 
@@ -56,7 +65,7 @@ def _listed(found: list[Facts]) -> Iterator[str]:
     if not found:
         yield "No lessons yet: they come from calls that fail in two sessions and then work."
         return
-    yield from listing(found, _COLUMNS, optional=("PROJECT",))
+    yield from listing(found, _COLUMNS, optional=("PROJECT", "WHY"))
     if any(one["state"] == "asked" for one in found):
         yield "Those asked about wait for you: metaclaw candidates list --standing waiting"
 
@@ -72,9 +81,12 @@ def show(home: Path, name: str) -> CommandOutput:
 
 def _shown(found: Facts) -> Iterator[str]:
     yield found["text"]
+    because = [("because", reason_words(found["reason"]))] if found["reason"] else []
     taught = (("taught by", turn) for turn in found["turns"])
-    yield from fact_lines([*described(found, _FACTS), *taught])
-    if found["state"] != "asked":
+    yield from fact_lines([*described(found, _FACTS), *because, *taught])
+    if found["state"] == "withdrawn":
+        yield _BACK.format(found["name"])
+    elif found["state"] != "asked":
         yield f"Take it back: metaclaw lessons undo {found['name']}"
 
 
@@ -83,12 +95,13 @@ def _shown(found: Facts) -> Iterator[str]:
 @answers
 def undo(home: Path, name: str) -> CommandOutput:
     """Take a lesson out of force."""
-    if _lesson(home, name)["state"] == "asked":
+    state = _lesson(home, name)["state"]
+    if state == "asked":
         raise SkillError(f"{name} is not in force: metaclaw candidates reject turns it away")
+    if state == "withdrawn":
+        raise SkillError(f"{name} was withdrawn already. {_BACK.format(name)}")
     facts = request(home, "POST", f"/api/skills/{segment(name)}/retire", {})
-    return CommandOutput(
-        facts, f"{name} is no longer in force. Back with: metaclaw skills restore {name}"
-    )
+    return CommandOutput(facts, f"{name} is no longer in force. {_BACK.format(name)}")
 
 
 def _lesson(home: Path, name: str) -> Facts:

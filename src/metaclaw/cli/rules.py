@@ -70,8 +70,9 @@ _COLUMNS: Columns = {
     "CHANNEL": _channel,
     "UNTIL": "expires",
     "COMPLIANCE": "in_words",
+    "NOTES": lambda view: "; ".join(view["notes"]),
 }
-_OPTIONAL = ("UNTIL", "CHANNEL", "FOR", "WHEN", "PROJECT", "COMPLIANCE")
+_OPTIONAL = ("UNTIL", "CHANNEL", "FOR", "WHEN", "PROJECT", "COMPLIANCE", "NOTES")
 _RETIRED: Columns = {
     "NAME": "name",
     "KIND": "kind",
@@ -151,9 +152,10 @@ def show(home: Path, name: str) -> CommandOutput:
 
 def _shown(home: Path, view: Facts) -> Iterator[str]:
     yield view["name"]
+    notes = (("note", note) for note in view["notes"])
     examples = (("example", example) for example in view["examples"])
     yield from fact_lines(
-        [*described(view, _FACTS), *check_facts(home, view), *examples, *record_facts(view)]
+        [*described(view, _FACTS), *notes, *check_facts(home, view), *examples, *record_facts(view)]
     )
     yield from ("", *view["text"].splitlines())
     if program := check_program(view):

@@ -16,6 +16,11 @@ class Signature:
     def __str__(self) -> str:
         return " · ".join(filter(None, (self.tool, self.head, self.error)))
 
+    @staticmethod
+    def uses_of(signature: str) -> tuple[str, str]:
+        """The tool and the program in a signature: all but the error, or all if it has none."""
+        return signature.rpartition(" · ")[0], signature
+
 
 @dataclass(frozen=True, slots=True)
 class Episode:

@@ -17,6 +17,8 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.turn import Scope
 
 MAX_BODY_CHARS = 16_000
+SKILLS_NAMED: Final = "skills.named"
+"""The event that a session's next request is to have skills in full, because a message needs them."""
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 
@@ -215,6 +217,12 @@ class Rule(Skill):
     __slots__ = ()
     kind = SkillKind.RULE
     is_skill = False
+
+    @property
+    def is_as_said(self) -> bool:
+        """Whether it is the person's own sentence, which no model has put in short words."""
+        is_said = self.source is not None and self.author is Authorship.INSTRUCTION
+        return is_said and not self.applies_always and self.trigger.split() == self.body.split()
 
 
 class Fact(Rule):

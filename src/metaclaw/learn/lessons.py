@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from anyio.to_thread import run_sync
@@ -50,6 +51,9 @@ _OPEN_SHARE: Final = 50
 """Reading a session that goes on takes at most about a fiftieth of the time."""
 _MOST_SHOWN: Final = 3
 _MOST_WAITING: Final = 200
+_MOST_ASKED: Final = 2
+"""How often a model is asked in one go, if its first line is refused."""
+_MOST_REFUSED: Final = 3
 ASLEEP: Final = "no session needed it for 60 days"
 """Why a lesson that was not needed is retired; it comes back when its failure does."""
 
@@ -213,17 +217,32 @@ class LessonLoop:
     async def _write(
         self, writer: LessonWriter, case: LessonCase, failure: RecurringFailure
     ) -> None:
-        try:
-            proposal = await writer.write(case)
-        except StoreError:
-            raise
-        except MetaClawError as error:
-            log.warning("lesson_not_written reason=%s", error)
-            return
-        if proposal is not None:
+        line = ""
+        for _ in range(_MOST_ASKED):
+            case = replace(case, refused=await run_sync(self._refused, failure))
+            try:
+                proposal = await writer.write(case)
+            except StoreError:
+                raise
+            except MetaClawError as error:
+                log.warning("lesson_not_written reason=%s", error)
+                return
+            if proposal is None or proposal.skill.body == line:
+                break
+            line = proposal.skill.body
             await self._admit(proposal, failure.scope)
+            if await run_sync(self._is_known, failure):
+                break
         # Only now: after a crash, or while the model cannot be asked, the failure stays due.
         await run_sync(self.episodes.mark_shown, case.signatures, failure.sessions)
+
+    def _refused(self, failure: RecurringFailure) -> tuple[tuple[str, str], ...]:
+        """The newest lines about a failure that were refused, and why. Blocks."""
+        rejected = self.candidates.candidates(Standing.REJECTED, _MOST_WAITING)
+        reasons = {one.proposal.skill.body: one.reason for one in reversed(rejected)}
+        lines = self._among((one.proposal.skill for one in rejected), failure.scope)
+        mine = (one.body for one in lines if failure.signature in one.signatures)
+        return tuple((line, reasons[line]) for line in islice(dict.fromkeys(mine), _MOST_REFUSED))
 
     async def _admit(self, proposal: Proposal, scope: Scope) -> None:
         """Admit a lesson; one that says what another one says widens that one."""

@@ -19,6 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
+from metaclaw.domain.chat import ChatRequest
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
@@ -344,6 +345,7 @@ class Listening:
         self._health.record_usable(model.name)
         attempt = self._interrupted.pop(spoken.turn, None)
         await self.rules.apply(spoken, message.understood, LISTEN, attempt, message.opinions)
+        await self.rules.name_skills(spoken, message.understood.skills)
 
     async def _record_unusable(
         self, group: list[_Waiting], model: Model, error: JudgeError
@@ -437,16 +439,23 @@ class Listening:
             "\n".join(block for _, blocks in marked for block in blocks), *_PASTED_ENDS
         )
         if len(group) == 1:
-            answers = await run_sync(self._exchange, group[0].spoken)
-            read, channel = group[0].pieces, group[0].spoken.scope.channel
+            spoken = group[0].spoken
+            answers = await run_sync(self._exchange, spoken)
+            skills = await run_sync(self.rules.skills_for, spoken) if spoken.listed else ()
+            channel, read = spoken.scope.channel, group[0].pieces
             for piece in _pieces(marked[0][0])[len(read) :]:
-                read.append(await self._read_piece(model, piece, pasted, answers, rules, channel))
+                request = build_request(
+                    piece, pasted, answers, rules, self.today(), channel, skills
+                )
+                read.append(await self._read_answer(model, request))
             correction = next((part.correction for part in read if part.correction), None)
             items = tuple(item for part in read for item in part.items)
-            group[0].understood = ReadMessage(items, correction)
+            named = tuple(name for part in read for name in part.skills)
+            group[0].understood = ReadMessage(items, correction, named)
             return
         together = "\n\n".join(_numbered([text for text, _ in marked]))
-        items = (await self._read_piece(model, together, pasted, "", rules)).items
+        request = build_request(together, pasted, "", rules, self.today())
+        items = (await self._read_answer(model, request)).items
         # Each item goes to the newest message with its quote. It is not known which of the answers
         # a correction is about.
         texts = [plain_words(self.redact(one.spoken.text)) for one in group]
@@ -455,19 +464,9 @@ class Listening:
             mine = (item for item, found in zip(items, places, strict=True) if found == place)
             one.understood = ReadMessage(tuple(mine), None)
 
-    async def _read_piece(
-        self,
-        model: Model,
-        piece: str,
-        pasted: str,
-        answers: str,
-        rules: list[tuple[str, str]],
-        channel: str | None = None,
-    ) -> ReadMessage:
-        today = self.today()
-        request = build_request(piece, pasted, answers, rules, today, channel)
+    async def _read_answer(self, model: Model, request: ChatRequest) -> ReadMessage:
         with anyio.fail_after(self.timeout_s):
-            return read_answer(await model.ask(request, Purpose.LISTEN), today)
+            return read_answer(await model.ask(request, Purpose.LISTEN), self.today())
 
     async def _give_opinions(
         self, model: Model, message: _Waiting, understood: ReadMessage

@@ -21,7 +21,15 @@ from metaclaw.domain.candidate import Candidate, Change, Objection, Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.front_matter import UNKNOWN_PROJECT
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Authorship, Fact, LearnedFrom, Rule, Skill, SkillKind
+from metaclaw.domain.skill import (
+    SKILLS_NAMED,
+    Authorship,
+    Fact,
+    LearnedFrom,
+    Rule,
+    Skill,
+    SkillKind,
+)
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
@@ -77,14 +85,13 @@ _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 class _Lesson:
     """One change to publish: `put` is the new rule or the skill with one more example, `gone` are
     the rules to retire. `reason` is the reason of the generation, by default the event. With a
-    `question`, the change waits for the person. `quote` are the words that say so."""
+    `question`, the change waits for the person."""
 
     event: str
     put: Skill | None
     gone: tuple[Skill, ...] = ()
     reason: str = ""
     question: str = ""
-    quote: str = ""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -120,6 +127,20 @@ class RuleWriter:
             *((rule.name, rule.body) for rule in chosen),
             *((one.name, f"{one.trigger} {one.body}") for one in skills),
         ]
+
+    def skills_for(self, spoken: SpokenMessage) -> list[tuple[str, str]]:
+        """Names and triggers of the skills that a message may be in need of: those that its prompt
+        only lists, the nearest first. Blocks."""
+        near = [one.name for one in self._near(spoken.own, spoken) if one.name in spoken.listed]
+        found = map(self.library.view.get, dict.fromkeys((*near, *spoken.listed)))
+        return [(skill.name, skill.trigger) for skill in found if skill is not None]
+
+    async def name_skills(self, spoken: SpokenMessage, names: Sequence[str]) -> None:
+        """Announce the skills that the next request of a session is to have in full."""
+        known: list[Json] = [name for name in spoken.listed if name in names]
+        if known:
+            data: dict[str, Json] = {"session": spoken.session, "turn": spoken.turn}
+            await self.announce(SKILLS_NAMED, {**data, "skills": known})
 
     def doubtful(self, spoken: SpokenMessage, items: Iterable[RuleItem]) -> list[RuleItem]:
         """The items that need a second opinion: those that would change what is in force.
@@ -175,17 +196,13 @@ class RuleWriter:
             await self.checks.confirm(spoken, is_corrected=is_correction)
             if understood.correction is not None and spoken.answered is not None:
                 await self._record(spoken, understood.correction)
-            sure = await run_sync(self._sure, spoken)
-            lessons = await run_sync(self._lessons, spoken, understood, opinions, written_by)
-            if not lessons:
-                if attempt is not None:
-                    await run_sync(self.candidates.end_attempt, attempt)
-                return
+            sure = [] if written_by == PHRASES else await run_sync(self._sure, spoken)
+            lessons = await run_sync(self._lessons, spoken, understood, opinions, written_by, sure)
             turns = [spoken.turn]
             if is_correction and spoken.answered is not None:
                 turns.insert(0, spoken.answered)
             number = attempt
-            if number is None and (not sure or written_by == PHRASES):
+            if number is None and lessons and not sure:
                 number = await self.claim(turns)
                 if number is None and len(turns) > 1:
                     turns = turns[-1:]
@@ -196,13 +213,14 @@ class RuleWriter:
             if not all(is_kept):
                 # The library changed meanwhile: compute the remaining changes again.
                 await run_sync(self.library.follow)
-                again = await run_sync(self._lessons, spoken, understood, opinions, written_by)
+                again = await run_sync(
+                    self._lessons, spoken, understood, opinions, written_by, sure
+                )
                 for lesson in again:
                     await self._publish(spoken, lesson, turns, written_by)
-            for rule in sure:
-                if any(_says(lesson, rule) for lesson in lessons):
-                    gone = _Lesson("retracted", None, (rule,), UNCONFIRMED)
-                    await self._publish(spoken, gone, turns, written_by)
+            for rule in await run_sync(self._worded_better, spoken, understood, sure):
+                gone = _Lesson("retracted", None, (rule,), UNCONFIRMED)
+                await self._publish(spoken, gone, turns, written_by)
             if number is not None:
                 await run_sync(self.candidates.end_attempt, number)
             for lesson in lessons if is_correction else ():
@@ -224,20 +242,36 @@ class RuleWriter:
         """The rules of this message that are in force already: those of its sure phrases."""
         return [rule for rule in self._rules_of(spoken) if rule.source == spoken.turn]
 
+    def _worded_better(
+        self, spoken: SpokenMessage, understood: ReadMessage, sure: Sequence[Rule]
+    ) -> list[Rule]:
+        """The rules of sure phrases of which the reader's words are in force, all that it
+        understood of them. Blocks."""
+        others = [rule for rule in self._rules_of(spoken) if rule not in sure]
+        stated = [item for item in understood.items if item.states_rule]
+        found = []
+        for rule in sure:
+            about = [item for item in stated if _is_about(item, rule, is_alone=len(sure) == 1)]
+            rules = [self._rule(spoken, item, set()) for item in about]
+            if rules and all(find_same(one, others) is not None for one in rules):
+                found.append(rule)
+        return found
+
     def _lessons(
         self,
         spoken: SpokenMessage,
         understood: ReadMessage,
         opinions: Mapping[RuleItem, SecondOpinion],
         written_by: str,
+        sure: Sequence[Rule],
     ) -> list[_Lesson]:
-        """The changes to publish. Blocks."""
+        """The changes to publish; better words of the `sure` rules are one. Blocks."""
         found: list[_Lesson] = []
         taken: set[str] = set()
         is_correction = understood.correction is not None
         for item in understood.items:
             opinion = opinions.get(item, AGREED)
-            lesson = self._lesson(spoken, item, opinion, is_correction, taken, written_by)
+            lesson = self._lesson(spoken, item, opinion, is_correction, taken, written_by, sure)
             if lesson is not None:
                 found.append(lesson)
                 taken |= {
@@ -253,6 +287,7 @@ class RuleWriter:
         is_correction: bool,
         taken: set[str],
         written_by: str,
+        sure: Sequence[Rule],
     ) -> _Lesson | None:
         """The change that an item makes; None if it makes none."""
         own = tuple(skill for skill in self._targets(spoken, item) if skill.name not in taken)
@@ -274,13 +309,18 @@ class RuleWriter:
                 log.info("item_not_taken turn=%s reason=%s", spoken.turn, doubt.reason)
                 self._refuse(spoken, rule, doubt.reason, written_by)
                 return None
-            return _Lesson("asked", rule, question=doubt.reason, quote=item.quote)
-        if (same := find_same(rule, self._rules_of(spoken))) is not None:
+            return _Lesson("asked", rule, question=doubt.reason)
+        in_force = (
+            one
+            for one in self._rules_of(spoken)
+            if one not in sure or plain_words(one.body) == plain_words(rule.body)
+        )
+        if (same := find_same(rule, in_force)) is not None:
             gone = tuple(skill for skill in own if skill.name != same.name)
             if gone:
                 return _Lesson("retracted", None, gone)
             return self._missed(spoken, [same]) if is_correction else None
-        return self._replacing(spoken, rule, own, opinion, item.quote)
+        return self._replacing(spoken, rule, own, opinion)
 
     def _replacing(
         self,
@@ -288,7 +328,6 @@ class RuleWriter:
         rule: Rule,
         own: tuple[Skill, ...],
         opinion: SecondOpinion,
-        quote: str,
     ) -> _Lesson | None:
         """The change that puts a rule in force in the place of those that it repeats or
         replaces: the later one wins."""
@@ -301,7 +340,7 @@ class RuleWriter:
                 return None
             if target.pinned:
                 reason = f"it contradicts {target.name}, which you pinned"
-                return _Lesson("asked", rule, (target,), question=reason, quote=quote)
+                return _Lesson("asked", rule, (target,), question=reason)
             if self._is_own(target, spoken):
                 own = (*own, target)
         wider = [one for one in own if _is_wider(one, rule)]
@@ -309,7 +348,7 @@ class RuleWriter:
             # It is an exception for one project or channel: the wider rule holds elsewhere.
             rule = replace(rule, overrides=tuple(one.name for one in wider))
             own = tuple(one for one in own if one not in wider)
-        return _Lesson("replaced" if own else "noted", rule, own, quote=quote)
+        return _Lesson("replaced" if own else "noted", rule, own)
 
     def _doubt(
         self, spoken: SpokenMessage, item: RuleItem, opinion: SecondOpinion
@@ -372,7 +411,9 @@ class RuleWriter:
         return " ".join(self.redact(own_words(spoken.task)).split())[:_EXAMPLE_CHARS].strip()
 
     def _rule(self, spoken: SpokenMessage, item: RuleItem, taken: set[str]) -> Rule:
-        is_always = _ALWAYS.match(item.when) is not None
+        # Only the sentence of a sure phrase has no `when` of its own (`Rule.is_as_said`).
+        is_unlimited = not item.when and item.text != item.quote
+        is_always = is_unlimited or _ALWAYS.match(item.when) is not None
         is_for_project = item.scope is ItemScope.PROJECT
         workspace = spoken.scope.workspace or None
         example = "" if is_always else self._example(spoken)
@@ -553,12 +594,15 @@ def _is_wider(one: Skill, rule: Rule) -> bool:
     return any(mine is None and theirs is not None for mine, theirs in pairs)
 
 
-def _says(lesson: _Lesson, rule: Rule) -> bool:
-    """Whether a change puts what a sure phrase said in force, in better words."""
-    if lesson.put is None or lesson.question or not lesson.quote:
-        return False
-    said, phrase = plain_words(lesson.quote), plain_words(rule.body)
-    return said in phrase or phrase in said
+def _is_about(item: RuleItem, rule: Rule, *, is_alone: bool) -> bool:
+    """Whether an item is the reader's wording of a sure phrase; `is_alone` says that the message has
+    no other one."""
+    words = item.quote or item.text
+    return (
+        _stands_in(words, rule.body, _QUOTED_SHARE)
+        or _stands_in(item.text, rule.body, _MEANT_SHARE)
+        or (is_alone and _stands_in(rule.body, words, _QUOTED_SHARE))
+    )
 
 
 def _stands_in(words: str, text: str, share: float) -> bool:

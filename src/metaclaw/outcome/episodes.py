@@ -4,7 +4,7 @@ Failures with one signature are the same failure, whatever the task was called. 
 the tool, the head of its command and the class of error; names, paths and numbers are masked."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -50,12 +50,14 @@ _ADVICE = re.compile(
 _OF_SHELL = re.compile(
     r"(?:/\S*/)?-?(?:ba|z|da|k|c|tc|a)?sh: (?!warning|no job|cannot set terminal)|fish: [A-Z]|Error: nu::"
 )
+_OF_SCRIPT = re.compile(r"[\w.-]{1,30}: (?:line )?\d{1,5}: ")  # as `sed: 1: …`
 _STATUS = re.compile(
     r'\s*(?:HTTP(?:/[\d.]+)? |\{\s*"status(?:_?code)?"\s*:\s*"?)[45]\d\d\b', re.IGNORECASE
 )
 _PROSE = re.compile(r"(?<!\S)[^\W\d_][^\W\d_A-Z]*[.,:;!]?(?!\S)")
 _MOST_PROSE: Final = 6  # a longer line tells no more, and may be an order to its reader
 _LEAST_PROSE: Final = 3
+_FRAME: Final = " \t\u2502\u2503\u2575\u2577\u256d\u2570\u2500"
 _FAILED_LINE = re.compile(
     r"(?:\S{1,40}: line \d+: )?(?:[\w./@-]{1,40}:? ){0,2}(?:\[?error|err!|fatal\b|failed\b|failure\b|panic|exception\b|traceback"
     r"|\*\*\* |no such|cannot |could not|not found|unknown |invalid |command not found|[A-Z]\w{2,40}(?:Error|Exception)\b"
@@ -152,14 +154,20 @@ def spared(messages: Sequence[Message], signatures: Iterable[str]) -> set[str]:
             heads = _heads(one.run.command) or [_head(one.call, one.run)]
             tool = _tool(one.call, one.run)
             worked |= {str(Signature(tool, _class_of(head), "")) for head in heads}
-    return {one for one in signatures if one.rpartition(" · ")[0] in worked}
+    return {one for one in signatures if not worked.isdisjoint(Signature.uses_of(one))}
 
 
-def failure_signature(call: ToolCall, result: ToolResult) -> str:
+def failure_signature(
+    call: ToolCall, result: ToolResult, uses: Container[str] | None = None
+) -> str:
     """The signature of a failed call as lessons name it; empty if the call did not fail, or in a
-    way that only shows the state of the work, such as a failing test.
+    way that only shows the state of the work, such as a failing test. With `uses` (see
+    `Signature.uses_of`), also if the call is none of these: then its output is not read.
     """
-    return str(_ran(call, result).signature or "")
+    run = read_result(result, call)
+    if uses is not None and str(Signature(_tool(call, run), _head(call, run), "")) not in uses:
+        return ""
+    return str(_ran(call, result, run).signature or "")
 
 
 def words_of(call: ToolCall) -> frozenset[str]:
@@ -178,11 +186,10 @@ def masked(line: str) -> str:
 def _runs(messages: Sequence[Message]) -> Iterator["_Ran | str"]:
     """The calls with their results, and what the person said, in their order."""
     for one in exchanges(messages):
-        yield one if isinstance(one, str) else _ran(*one)
+        yield one if isinstance(one, str) else _ran(*one, read_result(one[1], one[0]))
 
 
-def _ran(call: ToolCall, result: ToolResult) -> _Ran:
-    run = read_result(result, call)
+def _ran(call: ToolCall, result: ToolResult, run: ToolRun) -> _Ran:
     output = text_of(result.parts)[:_RESULT_CHARS]
     is_doubtful = not _has_failed(run)
     if is_doubtful and not _may_have_failed(call, run):
@@ -302,6 +309,8 @@ def _may_have_failed(call: ToolCall, run: ToolRun) -> bool:
         return any(map(_FAILED_LINE.match, lines[:1]))
     if run.kind is ToolKind.READ:
         return any(map(_refuses, lines))
+    if any(map(_named_by(run.command), filter(_OF_SCRIPT.match, lines[:1]))):
+        return True
     return any(
         _TELLING.search(line) or _refuses(line) for line in (*lines[:_FIRST_LINES], *lines[-1:])
     )
@@ -331,8 +340,8 @@ def _heads(command: str) -> list[str]:
 
 
 def _own_lines(text: str) -> list[str]:
-    """The lines of an output that the client did not add."""
-    lines = (line.strip() for line in text.splitlines())
+    """The lines of an output that the client did not add, without the frame around a message."""
+    lines = (line.strip(_FRAME) for line in text.splitlines())
     return [
         line for line in lines if line and not _EXIT_LINE.match(line) and not _NO_ERROR.match(line)
     ]

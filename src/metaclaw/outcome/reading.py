@@ -185,7 +185,7 @@ _EXIT_AT_HEAD = re.compile(
 _EXIT_AT_TAIL = re.compile(
     r"(?:Command exited with code|Command finished with exit code|completed with exit code|exited"
     r" with code|Exit Code:|<returncode>"
-    r"|exit status|exit code:?) ?(-?\d{1,5})\W{0,14}(?:</\w{1,20}>)?\s*$"
+    r"|exit (?:status|code):?) ?(-?\d{1,5})\W{0,14}(?:</\w{1,20}>)?\s*$"
 )
 
 

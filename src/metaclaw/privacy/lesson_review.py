@@ -69,9 +69,9 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> Objection | None:
     """Why a lesson may not come into force by itself; None if it may."""
     if "\n" in line.strip() or len(line) > MOST_CHARS:
         return Objection(f"it is not one line of at most {MOST_CHARS} characters")
-    calls = "\n".join(
-        call_text(call) for episode in episodes for call in (episode.failed, episode.fix)
-    )
+    made = [call for episode in episodes for call in (episode.failed, episode.fix)]
+    calls = "\n".join(map(call_text, made))
+    tools = "\n".join(" ".join((call.name, *call.fields)) for call in made)
     said = "\n".join(episode.said for episode in episodes)
     known = f"{calls}\n{said}"
     if all(
@@ -84,7 +84,7 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> Objection | None:
         lambda quoted: " " if any(_is_like(quoted[1], one) for one in episodes) else quoted[0], line
     )
     for name in (*_QUOTED.findall(rest), *_TECHNICAL.findall(rest)):
-        if _stands_in(name, known) or any(_is_like(name, one) for one in episodes):
+        if _stands_in(name, f"{known}\n{tools}") or any(_is_like(name, one) for one in episodes):
             continue
         if not _stands_in(name, outputs):
             return Objection(f"{name} stands in no call and in nothing the person said")

@@ -11,7 +11,8 @@ again in one new block. The later blocks, but not the first, are also dropped wh
 more than `max_placed` skills.
 
 Where the model can ask for skills (see `skill_tool`), the first block only lists those that match,
-and a skill that it has asked for counts as placed while the history of that task is there.
+and a skill that it has asked for counts as placed while the history of that task is there. Where it
+cannot, the model that reads the person's messages may name skills: they are in the next block.
 
 A lesson about a failed tool call is also placed behind the result that has its failure, once a
 session. It is placed when the result is new, at the end of the prompt, and stays there.
@@ -22,7 +23,7 @@ is in one request only: neither the client nor we repeat it in the next request.
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import date
 from functools import partial
@@ -114,6 +115,8 @@ class _Adopted(msgspec.Struct, frozen=True, gc=False):
     until: date | None
     extras: tuple[Placement, ...] = ()
     """Lessons behind results of tools, skills that the model asked for, and the tools for that."""
+    named: tuple[SkillName, ...] = ()
+    """Skills that a message of the person needs, for the next block."""
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -276,6 +279,13 @@ class Placer:
             extras = (*adopted.extras, *asked_placements(origin, skills))
             self._remember(origin.session, msgspec.structs.replace(adopted, extras=extras))
 
+    def name(self, session: SessionId, skills: Sequence[SkillName]) -> None:
+        """Have these skills in full in a session's next block."""
+        adopted = self._adopted.get(session)
+        if adopted is not None:
+            named = (*adopted.named, *skills)[: self.budgets.max_placed]
+            self._remember(session, msgspec.structs.replace(adopted, named=named))
+
     def with_tools(
         self, wire: Wire, body: bytes, fields: Mapping[str, Json], scope: Scope
     ) -> bytes:
@@ -315,6 +325,8 @@ class Placer:
             extras = tuple(filter(holds, before.extras))
             if self.enabled:
                 kept = self._still_valid(before, asked, holds)
+                if before.named:
+                    found = self._with_named(found, before.named, asked)
         chosen = self._choose(incoming, found, kept, has_tools=has_tools)
         if len(kept) > 1 and self._is_too_much(kept[1:], chosen, view):
             # The first block stays for its cached prefix; the later ones make room.
@@ -362,18 +374,24 @@ class Placer:
     def _with_lessons(self, asked: _Asked, adopted: _Adopted) -> _Adopted:
         """Add the lessons that the new results of tools need."""
         incoming, origin, view, today = asked
-        lessons = view.lessons(origin.scope, self.teams, today)
+        speaker = view.in_scope(origin.scope, self.teams, today)
+        lessons = speaker.lessons
         if not lessons:
             return adopted
         from metaclaw.outcome import failure_signature  # not needed until there are lessons
 
         extras = adopted.extras
-        behind = {one.call_id: one.skills for one in extras if one.call_id is not None}
-        for call, result in new_results(incoming.wire, messages_of(incoming.wire, incoming.json)):
-            lesson = lessons.get(failure_signature(call, result))
-            if lesson is None or (lesson.name,) in behind.values() or call.id in behind:
+        results = new_results(incoming.wire, messages_of(incoming.wire, incoming.json))
+        behind = {one.call_id: one.skills[0] for one in extras if one.call_id is not None}
+        uses: Container[str] = speaker.lesson_uses
+        if behind:
+            placed = {*behind.values()}
+            uses = {use for use, names in speaker.lesson_uses.items() if not names <= placed}
+        for call, result in results:
+            lesson = lessons.get(failure_signature(call, result, uses))
+            if lesson is None or lesson.name in behind.values() or call.id in behind:
                 continue
-            behind[call.id] = (lesson.name,)
+            behind[call.id] = lesson.name
             placement = Placement.behind_result(call.id, lesson.name, render_lesson(lesson))
             extras = (*extras, placement)
         if extras is adopted.extras:
@@ -401,6 +419,17 @@ class Placer:
             without=absorbed,
             nearness=nearness,
         )
+
+    def _with_named(self, found: Selection, names: Sequence[SkillName], asked: _Asked) -> Selection:
+        """A selection with these skills first, in full."""
+        known = (asked.view.get(name) for name in dict.fromkeys(names))
+        named = [
+            one for one in known if one is not None and one.is_skill and self._is_for(one, asked)
+        ]
+        full, listed = (
+            [one for one in skills if one not in named] for skills in (found.full, found.listed)
+        )
+        return found._replace(full=(*named, *full), listed=tuple(listed), until=asked.today)
 
     def _choose(
         self,

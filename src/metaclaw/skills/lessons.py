@@ -36,6 +36,9 @@ _SAID_CHARS: Final = 400
 _MOST_EPISODES: Final = 3
 _MAX_ANSWER_TOKENS: Final = 600
 _MAX_NAME_CHARS: Final = 48
+_REFUSED: Final = (
+    "== Lines that were refused. Write one without their faults, or none; not one of them again."
+)
 _FIELDS: Final[dict[str, Json]] = {
     key: {"type": "string"} for key in ("name", "kind", "trigger", "text")
 }
@@ -67,7 +70,8 @@ class Occurrence:
 class LessonCase:
     """Occurrences of one failure with one person in one project, their signatures without secrets
     (the failures, then the calls that worked), and the last turn of each session. `unclaimed` are
-    all its turns that are not support yet.
+    all its turns that are not support yet. `refused` are earlier lines about it with the reasons why
+    they were refused.
     """
 
     occurrences: tuple[Occurrence, ...]
@@ -75,6 +79,7 @@ class LessonCase:
     scope: Scope
     support: tuple[TurnId, ...]
     unclaimed: tuple[TurnId, ...]
+    refused: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(eq=False)
@@ -107,7 +112,13 @@ class LessonWriter:
 
 def _request(case: LessonCase, redact: Callable[[str], str]) -> ChatRequest:
     records = [_record(number, one) for number, one in enumerate(case.occurrences, 1)]
-    question = "\n\n".join(records[:_MOST_EPISODES])
+    parts = records[:_MOST_EPISODES]
+    if case.refused:
+        lines = (
+            f"- {line}\n  refused: {cut_middle(why, _SAID_CHARS)}" for line, why in case.refused
+        )
+        parts.append("\n".join((_REFUSED, *lines)))
+    question = "\n\n".join(parts)
     return own_request(_PROMPT, redact(question), Sampling(max_tokens=_MAX_ANSWER_TOKENS), _SCHEMA)
 
 

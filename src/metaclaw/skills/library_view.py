@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from metaclaw.clock import local_today
 from metaclaw.config import SkillsConfig
+from metaclaw.domain.episode import Signature
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import ALWAYS, Lesson, Nearness, Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope, Turn, TurnKind
@@ -86,8 +88,10 @@ class Selection(NamedTuple):
 
 class InScope(NamedTuple):
     """Rules and skills in scope for one speaker, for any request. `replaced` are names that more
-    specific ones replace; `skills` is None if there are too many to list; `until` is the last day
-    on which this is valid; `cached` are selections."""
+    specific ones replace; `skills` is None if there are too many to list; `lessons` are by the
+    signature of the failure they are about, `lesson_uses` their names by the calls they are about
+    (`Signature.uses_of`); `until` is the last day on which this is valid; `cached` are
+    selections."""
 
     rank: dict[str, int]
     replaced: frozenset[str]
@@ -97,6 +101,7 @@ class InScope(NamedTuple):
     skills: tuple[Skill, ...] | None
     skills_tokens: int
     lessons: Mapping[str, Lesson]
+    lesson_uses: Mapping[str, set[SkillName]]
     until: date | None
     cached: dict[Hashable, Selection]
 
@@ -207,12 +212,6 @@ class LibraryView:
             self._speakers[key] = known
         return known
 
-    def lessons(
-        self, scope: Scope | None, teams: Teams | None, today: date
-    ) -> Mapping[str, Lesson]:
-        """The lessons in force for this speaker, by the signature of the failure they are about."""
-        return self.in_scope(scope, teams, today).lessons
-
     def scopes_of(self, scope: Scope, teams: Teams | None) -> frozenset[str]:
         """The speaker's scopes that some skill here has."""
         return frozenset([named for named, _ in self._ranks(scope, teams)])
@@ -248,6 +247,16 @@ class LibraryView:
         replaced = ({skill.name for skill in in_scope} | overridden) - {
             skill.name for skill in chosen
         }
+        lessons = {
+            signature: rule
+            for rule in rules
+            if isinstance(rule, Lesson)
+            for signature in rule.signatures
+        }
+        lesson_uses: dict[str, set[SkillName]] = {}
+        for signature, lesson in lessons.items():
+            for use in Signature.uses_of(signature):
+                lesson_uses.setdefault(use, set()).add(lesson.name)
         return InScope(
             rank,
             frozenset(replaced),
@@ -256,12 +265,8 @@ class LibraryView:
             tuple(always[:MOST_STANDING]),
             None if listable is None else skills,
             sum(line_tokens(skill, listed_briefly) for skill in skills),
-            {
-                signature: rule
-                for rule in rules
-                if isinstance(rule, Lesson)
-                for signature in rule.signatures
-            },
+            lessons,
+            lesson_uses,
             min((end for end in ends if end is not None), default=None),
             {},
         )
@@ -484,7 +489,11 @@ class _Reasons:
         if skill.name in self.absorbed:
             return "the weights that answered know it without being told"
         if skill.name in self.speaker.replaced:
-            return "a more specific or newer one replaces it"
+            by = next((one for one in self.speaker.rules if skill.name in one.overrides), None)
+            if by is None:
+                return "a more specific or newer one replaces it"
+            where = by.workspace or by.channel
+            return f"{by.name} counts instead{f' in {where}' if where else ''}"
         return None
 
     def _left_out(self, skill: Skill) -> str:

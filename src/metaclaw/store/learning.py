@@ -333,8 +333,8 @@ class SqlCandidates(Queries):
 
     @writes
     def save_candidate(self, candidate: Candidate) -> None:
-        """Insert a candidate, or update its standing and reason; the former values are kept in
-        `events`. Raises RefusedError if a turn that taught it was forgotten."""
+        """Insert a candidate, or update its standing and reason; `events` says what they became.
+        Raises RefusedError if a turn that taught it was forgotten."""
         proposal = candidate.proposal
         with self._database.writing("saving a candidate") as connection:
             row: dict[str, object] = {
@@ -348,14 +348,8 @@ class SqlCandidates(Queries):
             query = select(candidates).where(candidates.c.id == candidate.id).with_for_update()
             before = connection.execute(query).one_or_none()
             if before is not None:
-                past = pack_document(
-                    {
-                        "candidate": before.id,
-                        "skill": before.name,
-                        **{name: before._mapping[name] for name in ("standing", "reason")},
-                    }
-                )
-                event = {"at_us": self._clock(), "kind": "candidate.changed", "data": past}
+                changed = pack_document({"candidate": before.id, "skill": before.name, **row})
+                event = {"at_us": self._clock(), "kind": "candidate.changed", "data": changed}
                 connection.execute(insert(events), event)
                 connection.execute(update(candidates).where(candidates.c.id == before.id), row)
                 return

@@ -182,7 +182,7 @@ class PageContent:
             "is_holding": (await self.call("GET", "/api/enforce"))["on"],
             "rules": rules,
             "skills": skills,
-            "lessons": [one for one in lessons if one["state"] != "asked"],
+            "lessons": [one for one in lessons if one["state"] not in ("asked", "withdrawn")],
             "retired": retired[:50],
             "retired_count": len(retired),
             "generations": generations,
