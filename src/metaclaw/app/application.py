@@ -21,8 +21,10 @@ from metaclaw.api import (
 )
 from metaclaw.app.parts import ProgramParts
 from metaclaw.app.providers import ConfiguredProviders
+from metaclaw.app.shared_store import Following, Leading
 from metaclaw.app.status import ProgramStatus
 from metaclaw.config import Config, is_loopback
+from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import Serving
 from metaclaw.learn import (
     StoreUpkeep,
@@ -40,10 +42,7 @@ from metaclaw.proxy import (
     WrongKeys,
     own_words,
 )
-from metaclaw.store import (
-    ENFORCEMENT_OFF,
-    SqlCursors,
-)
+from metaclaw.store import ENFORCEMENT_OFF, FORGETTING, SharedState, SqlCursors
 from metaclaw.upstream import HttpEndpoint
 
 if TYPE_CHECKING:
@@ -73,6 +72,7 @@ class Application(ProgramParts):
         providers: ConfiguredProviders | None = None,
     ) -> None:
         super().__init__(config, home, port, providers=providers)
+        self.leading = Leading(self.database, self._lead)
         self.wrong_keys = WrongKeys()
         self.sign_in = SignIn(
             self.api_key,
@@ -145,19 +145,41 @@ class Application(ProgramParts):
         supervisor.run("sessions", self._end_silent_sessions)
         if self.config.skills.enabled:
             supervisor.run("reminders", self.reminders.run)
+        supervisor.run("leading", self.leading.run)
+        supervisor.run("following", Following(self.database, self._follow).run)
+        if self.policy is not None:
+            supervisor.run("weights", partial(self.learning.serve_weights, self.policy))
+        if self.model_server is not None:
+            endpoint = next(one for one in self.providers if one.name == self.model_server.name)
+            assert isinstance(endpoint, HttpEndpoint)
+            supervisor.run("model server", partial(self.model_server.run, endpoint))
+        supervisor.run("page", self._prepare_page)
+        supervisor.run("meaning", self._follow_library)
+
+    def _lead(self, supervisor: Supervisor) -> None:
+        """Start what only one of several programs on a store may do."""
         if senses(self.config):
             supervisor.run("learner", self._run_learner, progress=lambda: self.learner.finished)
         if self._retention is not None:
             supervisor.run("retention", self._retention.run)
         supervisor.run("upkeep", StoreUpkeep(self.upkeep).run)
-        if self.model_server is not None:
-            endpoint = next(one for one in self.providers if one.name == self.model_server.name)
-            assert isinstance(endpoint, HttpEndpoint)
-            supervisor.run("model server", partial(self.model_server.run, endpoint))
         if self.policy is not None:
             supervisor.run("learning", partial(self._run_training, self.policy, supervisor))
-        supervisor.run("page", self._prepare_page)
-        supervisor.run("meaning", self._follow_library)
+
+    async def _follow(self, before: SharedState, now: SharedState) -> None:
+        """Take over what another program on the store has changed."""
+        view = self.library.view
+        if (view.generation, view.hash) != (now.generation, now.library):
+            await anyio.to_thread.run_sync(self.library.take_over)
+        self.enforcer.is_on = not now.enforcement_off
+        if (missed := now.forgettings - before.forgettings) > 0:
+            recent = await anyio.to_thread.run_sync(self.reader.events_of, FORGETTING, missed)
+            for event in reversed(recent):
+                self.sessions.forget_elsewhere(SessionId(str(event.data["session"])))
+        if (now.serving, now.library) != (before.serving, before.library):
+            await self.learning.follow_weights()
+        if now.training_wanted != before.training_wanted:
+            await self.learning.train_if_leading()
 
     async def _prepare_page(self) -> None:
         await anyio.sleep(_FIRST_REQUESTS_S)

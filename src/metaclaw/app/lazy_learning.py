@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -37,6 +37,11 @@ _STARTING: Mapping[str, object] = {
     "version": None,
     "paused_reason": None,
 }
+_ELSEWHERE: Mapping[str, object] = {
+    "state": "off",
+    "paused_reason": "another proxy on this store leads the training",
+}
+_LOOK_EVERY_S: Final = 5.0
 
 
 @dataclass(eq=False)
@@ -61,7 +66,6 @@ class LazyLearning:
         self._learning: Learning | None = None
         self._owner: OwnerActions | None = None
         self._slow: SlowLearning | None = None
-        self._slow_began = anyio.Event()
 
     async def owner(self) -> "OwnerActions":
         """The actions of a person on skills and sessions."""
@@ -71,11 +75,8 @@ class LazyLearning:
             return self._owner
 
     async def trainer(self) -> PolicyOwner | None:
-        """The training of weights, once it has begun; None where no policy is configured."""
-        if self.policy is None:
-            return None
-        await self._slow_began.wait()
-        return self._slow
+        """The training of weights; None where no policy is configured."""
+        return None if self.policy is None else await self._weights(self.policy)
 
     async def finish_forgetting(self) -> None:
         """Finish what was being forgotten when the program last ended."""
@@ -86,24 +87,51 @@ class LazyLearning:
             log.warning("forgetting_unfinished reason=%s; forget the session again", error)
 
     async def run_training(self, policy: "PolicyRuntime", supervisor: Supervisor) -> None:
-        """Build and start the training of weights, if that is not done yet; then wait until
-        cancelled.
-        """
-        if self._slow is None:
-            async with self._building:
+        """Start the training of weights, and wait until cancelled."""
+        slow = await self._weights(policy)
+        slow.begin(supervisor)
+        policy.begin(supervisor)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            slow.is_training = False
+
+    async def serve_weights(self, policy: "PolicyRuntime") -> None:
+        """Serve the weights that the store says, while another program trains them."""
+        is_behind = True
+        while True:
+            await anyio.sleep(_LOOK_EVERY_S)
+            slow = await self._weights(policy)
+            if not slow.is_training and (is_behind or slow.versions.has_lost_some):
+                await slow.versions.restore()
+            is_behind = slow.is_training
+
+    async def follow_weights(self) -> None:
+        """Serve what the store says now."""
+        if self._slow is not None:
+            await self._slow.versions.restore()
+
+    async def train_if_leading(self) -> None:
+        """Begin to train, because a person asked another program for it."""
+        if self._slow is not None and self._slow.is_training:
+            await self._slow.train()
+
+    async def _weights(self, policy: "PolicyRuntime") -> "SlowLearning":
+        async with self._building:
+            if self._slow is None:
                 self._slow = await anyio.to_thread.run_sync(
                     lambda: policy.build(self._parts(), self.database, self.library)
                 )
-            self._slow_began.set()
-            self._slow.begin(supervisor)
-            policy.begin(supervisor)
-        await anyio.sleep_forever()
+            return self._slow
 
     def training_state(self) -> Mapping[str, object]:
         """The state of training, for `status`."""
         if self.policy is None:
             return UNTRAINED
-        return _STARTING if self._slow is None else self._slow.training()
+        if self._slow is None:
+            return _STARTING
+        state = self._slow.training()
+        return state if self._slow.is_training else {**state, **_ELSEWHERE}
 
     def rejections(self) -> Mapping[str, int]:
         """How many turns may not train, by reason. Blocks."""
@@ -153,6 +181,4 @@ class LazyLearning:
     async def _stop_serving(self, batches: Sequence[int]) -> None:
         """Stop serving weights that were trained on these batches."""
         if self.policy is not None:
-            await self._slow_began.wait()
-            assert self._slow is not None
-            await self._slow.forget(batches)
+            await (await self._weights(self.policy)).forget(batches)

@@ -17,6 +17,7 @@ from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
 from metaclaw.app.model_server import with_model_server
 from metaclaw.app.providers import ConfiguredProviders, SkillSearch, redaction
 from metaclaw.app.sessions import SessionKeeper
+from metaclaw.app.shared_store import Leading
 from metaclaw.clock import utc_now
 from metaclaw.config import Config
 from metaclaw.domain.candidate import Standing
@@ -77,6 +78,8 @@ class ProgramParts:
     """Every part of the running program. Attributes are in the order in which the parts are built
     on each other.
     """
+
+    leading: Leading
 
     def __init__(
         self,
@@ -276,6 +279,8 @@ class ProgramParts:
         if self.supervisor is None:
             return {}
         states = {**self.supervisor.states, **self.learner.loops}
+        if self.leading.supervisor is not None:
+            states |= self.leading.supervisor.states
         if self._retention is not None and self._retention.trouble is not None:
             states["retention"] = self._retention.trouble
         if self.events.trouble is not None:

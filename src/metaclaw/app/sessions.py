@@ -4,7 +4,7 @@ person, and forgotten.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
 from typing import NamedTuple
@@ -47,6 +47,7 @@ class SessionKeeper:
     placer: Placer
     silence: timedelta
     forgetters: Sequence[Callable[[SessionId], object]]
+    _forgotten_here: set[SessionId] = field(default_factory=set, init=False)
 
     def stored(self) -> Sequence[StoredSession]:
         """The sessions that were active when the program last stopped. Blocks."""
@@ -83,6 +84,19 @@ class SessionKeeper:
         """Drop everything about a forgotten session from memory: its next request begins a new
         one.
         """
+        self._forgotten_here.add(session)
+        self._drop(session)
+
+    def forget_elsewhere(self, session: SessionId) -> None:
+        """As `forget`, after the store says that the session is forgotten; not for one that was
+        forgotten here, which may be a new one by now.
+        """
+        if session in self._forgotten_here:
+            self._forgotten_here.discard(session)
+        else:
+            self._drop(session)
+
+    def _drop(self, session: SessionId) -> None:
         self.origins.end(session)
         self.placer.forget((session,))
         for forget in self.forgetters:

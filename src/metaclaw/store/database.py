@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
@@ -26,14 +27,15 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from metaclaw.clock import local_now, utc_now
 from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
-from metaclaw.errors import StoreError
-from metaclaw.store.dialects import WRITE, begins_with, make_engine, store_errors
+from metaclaw.errors import DeposedError, StoreError
+from metaclaw.store.dialects import WRITE, begins_with, limit_pauses, make_engine, store_errors
 from metaclaw.store.rows import ResultRow, pack_json
 from metaclaw.store.schema import (
     HEAD,
     STORED_REVISION,
     backups,
     check_schema,
+    cursors,
     events,
     require_head,
     stored_revision,
@@ -44,6 +46,14 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+EPOCH = "leader:epoch"
+"""The cursor with the number of the program that leads (see `leadership`)."""
+EPOCH_OF_WRITES: ContextVar[int | None] = ContextVar("epoch of writes", default=None)
+FORGETTINGS = "forgettings"
+"""The cursor that counts the sessions that a person wanted forgotten."""
+FORGETTING = "forgetting"
+"""The kind of the event by which programs on one store hear that a session is to be forgotten."""
+_LEADERS_PAUSE_MS = 3500
 _DISCONNECT_S = 5.0
 _MOST_FORGOTTEN = 10_000
 
@@ -77,9 +87,7 @@ class Database:
         self.files: Identity | None = None
         """The files that the ledger has open; there are no connections to others."""
         self.forgotten: OrderedDict[SessionId, datetime] = OrderedDict()
-        """When sessions were last forgotten by this program; what was asked before is not recorded
-        any more.
-        """
+        """When sessions were last forgotten; what was asked before is not recorded any more."""
         self.notices: dict[str, str] = {}
         """What a person should know about the database although it is in use, by subject."""
 
@@ -87,7 +95,7 @@ class Database:
         """Do not record turns of the session whose requests came before; answers may still be under
         way.
         """
-        self.forgotten[session] = until
+        self.forgotten[session] = max(until, self.forgotten.get(session, until))
         while len(self.forgotten) > _MOST_FORGOTTEN:
             self.forgotten.popitem(last=False)
 
@@ -161,6 +169,8 @@ class Database:
             _writing_on(connection),
         ):
             require_head(stored_revision(connection), doing)
+            if (epoch := EPOCH_OF_WRITES.get()) is not None:
+                _require_epoch(connection, epoch, doing)
             yield connection
 
     def prepare(self, *, is_copy: bool = False) -> None:
@@ -350,6 +360,14 @@ def _writing_on(connection: Connection) -> Iterator[None]:
     connection.execution_options(**{WRITE: True})
     with connection.begin():
         yield
+
+
+def _require_epoch(connection: Connection, epoch: int, doing: str) -> None:
+    """Refuse a write of a former leader. The next one waits until this transaction has ended."""
+    limit_pauses(connection, _LEADERS_PAUSE_MS)
+    query = select(cursors.c.seq).where(cursors.c.name == EPOCH).with_for_update(read=True)
+    if connection.scalar(query) != epoch:
+        raise DeposedError(f"{doing}: another program on this store leads now")
 
 
 def append_event(

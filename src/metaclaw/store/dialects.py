@@ -123,6 +123,21 @@ def committed(kind: str, table: Table) -> ColumnElement[bool]:
     )
 
 
+def server_now_us(connection: Connection) -> int:
+    """The time of the PostgreSQL server, in microseconds: clocks of several machines differ."""
+    query = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    return int(connection.exec_driver_sql(query).scalar_one())
+
+
+def limit_pauses(connection: Connection, most_ms: int) -> None:
+    """End this transaction if the program pauses in it, such as one that was stopped: its locks
+    would keep others waiting. On SQLite they do.
+    """
+    if connection.dialect.name == POSTGRESQL:
+        setting = f"SET LOCAL idle_in_transaction_session_timeout = {most_ms}"
+        connection.exec_driver_sql(setting)
+
+
 def begins_with(kind: str, column: ColumnElement[str], prefix: str) -> ColumnElement[bool]:
     begins = column.startswith(prefix, autoescape=True)
     if kind == SQLITE:
