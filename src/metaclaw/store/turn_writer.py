@@ -140,9 +140,9 @@ class TurnWriter:
         """
         dialect = database.dialect
         self._insertions = {table: Insertion(dialect, table) for table in _WRITTEN}
-        self._find, self._number_end, self._end_session, self._forgotten = (
+        self._find, self._number_end, self._end_session = (
             str(statement.compile(dialect=dialect))
-            for statement in (_FIND, _number_end(), _end_session(), _FORGOTTEN)
+            for statement in (_FIND, _number_end(), _end_session())
         )
         self._clear_caches()
         with store_errors("opening the store", dialect):
@@ -189,7 +189,7 @@ class TurnWriter:
         missed, self._forgettings = count - self._forgettings, count
         if missed <= 0:
             return False
-        self._cursor.execute(self._forgotten, (FORGETTING, missed))
+        self._cursor.execute(f"{_FORGOTTEN} LIMIT {missed:d}")
         for at_us, data in self._cursor.fetchall():
             session = SessionId(str(unpack_json(data)["session"]))
             self._database.drop_turns(session, unpack_instant(at_us))
@@ -339,12 +339,7 @@ class TurnWriter:
 
 _FIND = select(schema.turns.c.seq).where(schema.turns.c.id == bindparam("id"))
 _COUNT_FORGETTINGS = f"SELECT seq FROM cursors WHERE name = '{FORGETTINGS}'"
-_FORGOTTEN = (
-    select(*schema.events.c["at_us", "data"])
-    .where(schema.events.c.kind == bindparam("kind"))
-    .order_by(schema.events.c.seq.desc())
-    .limit(bindparam("most"))
-)
+_FORGOTTEN = f"SELECT at_us, data FROM events WHERE kind = '{FORGETTING}' ORDER BY seq DESC"
 
 
 def _number_end() -> Insert:
