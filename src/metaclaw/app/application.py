@@ -3,9 +3,11 @@ connects them, the API included.
 """
 
 import asyncio
+import json
 import logging
+import urllib.request
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ from metaclaw.app.parts import ProgramParts
 from metaclaw.app.providers import ConfiguredProviders
 from metaclaw.app.shared_store import Following, Leading
 from metaclaw.app.status import ProgramStatus
+from metaclaw.app.workers import leader_of, note_leader, workers_of
 from metaclaw.config import Config, is_loopback
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import Serving
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SIGNED_OUT = "signed-out.json"
+_STATUS_WITHIN_S = 5.0
 _SKILLS_PATIENCE_S = 2.0
 _FIRST_REQUESTS_S = 0.3
 """Loops that load much wait so long after the start, so that the first requests are served at
@@ -70,13 +75,16 @@ class Application(ProgramParts):
         port: int | None = None,
         *,
         providers: ConfiguredProviders | None = None,
+        own_url: str | None = None,
     ) -> None:
+        """`own_url` is the address of this worker alone, where there are several."""
         super().__init__(config, home, port, providers=providers)
+        self._own_url = own_url
         self.leading = Leading(self.database, self._lead)
         self.wrong_keys = WrongKeys()
         self.sign_in = SignIn(
             self.api_key,
-            self._home / "run" / "signed-out.json",
+            self._home / "run" / SIGNED_OUT,
             is_loopback=is_loopback(self.config.proxy.host),
         )
         self.status = ProgramStatus(self)
@@ -158,6 +166,8 @@ class Application(ProgramParts):
 
     def _lead(self, supervisor: Supervisor) -> None:
         """Start what only one of several programs on a store may do."""
+        if self._own_url is not None:
+            note_leader(self._home, self._own_url)
         if senses(self.config):
             supervisor.run("learner", self._run_learner, progress=lambda: self.learner.finished)
         if self._retention is not None:
@@ -165,6 +175,24 @@ class Application(ProgramParts):
         supervisor.run("upkeep", StoreUpkeep(self.upkeep).run)
         if self.policy is not None:
             supervisor.run("learning", partial(self._run_training, self.policy, supervisor))
+
+    async def tell_status(self) -> dict[str, object]:
+        """The status; of several workers, the one that leads knows how learning stands."""
+        if self._own_url is None:
+            return await self.status.tell()
+        facts: dict[str, object] | None = None
+        leader = leader_of(self._home)
+        if self.leading.supervisor is None and leader is not None and leader[1] != self._own_url:
+            with suppress(OSError, ValueError):
+                facts = await anyio.to_thread.run_sync(self._ask_for_status, leader[1])
+        return (facts or await self.status.tell()) | {"workers": workers_of(self._home)}
+
+    def _ask_for_status(self, url: str) -> dict[str, object]:
+        headers = {"authorization": f"Bearer {self.api_key}"}
+        request = urllib.request.Request(f"{url}/api/status", headers=headers)
+        with urllib.request.urlopen(request, timeout=_STATUS_WITHIN_S) as answer:
+            found: dict[str, object] = json.load(answer)
+            return found
 
     async def _follow(self, before: SharedState, now: SharedState) -> None:
         """Take over what another program on the store has changed."""
@@ -256,7 +284,7 @@ def build_api_parts(app: Application) -> ApiParts:
     """Everything the API needs of the program."""
     config, policy = app.config, app.policy
     return ApiParts(
-        status=app.status.tell,
+        status=app.tell_status,
         unready=app.status.unready,
         home=HomeRoutes(
             config=config,

@@ -1,12 +1,22 @@
 """What is told of a proxy that has just started."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyProxy:
-    """The address, key and content of the running proxy, for the message at the start."""
+class ReadyFacts(NamedTuple):
+    """The address, key and content of the running proxy."""
+
+    url: str
+    api_key: str
+    model: str | None
+    rules: int
+    facts: int
+    skills: int
+
+
+class ReadyProxy(NamedTuple):
+    """`ReadyFacts` for the message at the start."""
 
     url: str
     api_key: str

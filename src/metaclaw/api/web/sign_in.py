@@ -3,8 +3,8 @@ other sites.
 
 The cookie is signed with a secret derived from the proxy's key: it stays valid after a restart, and
 becomes invalid when the key changes or its session is ended; ended sessions are kept in a file
-until their cookies expire. Links are kept in memory: each works once, for ten minutes, until the
-program stops."""
+until their cookies expire. A link is signed likewise and works once, for ten minutes; a used one is
+kept in that file, so that every worker of the home knows it."""
 
 import hmac
 import ipaddress
@@ -12,6 +12,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -25,7 +26,6 @@ log = logging.getLogger(__name__)
 
 _LIFETIME_S: Final = 30 * 24 * 3600
 _LINK_S: Final = 600
-_MOST_LINKS: Final = 64
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 SIGN_IN: Final = "/ui/sign-in"
 _PUBLIC: Final = (SIGN_IN, "/ui/style.css", "/ui/script.js", "/ui/icon.svg")
@@ -48,28 +48,28 @@ class SignIn:
         self._secret = hmac.digest(self._key, b"MetaClaw page session", sha256)
         self._is_loopback = is_loopback
         self._clock = clock
-        self._links: dict[bytes, float] = {}
         self._ended_file = ended
         self._ended = _read_ended(ended)
+        self._read_at = 0
         self._writing = Lock()
 
     def new_link(self, url: str) -> str:
         """Create an address that signs a browser in, once, within ten minutes. `url` is the proxy's
         URL.
         """
-        token = secrets.token_urlsafe(24)
-        while len(self._links) >= _MOST_LINKS:
-            del self._links[next(iter(self._links))]
-        self._links[_digest(token)] = self._clock() + _LINK_S
-        return f"{url}{SIGN_IN}?token={token}"
+        payload = f"{int(self._clock()) + _LINK_S}.{secrets.token_urlsafe(24)}"
+        return f"{url}{SIGN_IN}?token={payload}.{self._signature('link', payload)}"
 
     def take_link(self, token: str) -> bool:
-        """Use a link up; return whether it was valid."""
-        return self._links.pop(_digest(token), 0.0) > self._clock()
+        """Use a link up; return whether it was valid. Blocks for a moment."""
+        if not self.has_link(token):
+            return False
+        self.end_session(token)
+        return True
 
     def has_link(self, token: str) -> bool:
         """Whether a link is valid, without using it up."""
-        return self._links.get(_digest(token), 0.0) > self._clock()
+        return self._is_valid("link", token)
 
     def is_key(self, value: str) -> bool:
         """Whether this is the proxy's key, compared in constant time."""
@@ -94,9 +94,10 @@ class SignIn:
         return None
 
     def end_session(self, session: str) -> None:
-        """Make a valid cookie invalid, also after a restart. Blocks."""
+        """Make a valid cookie or link invalid, also at other workers and after a restart. Blocks."""
         with self._writing:
             now = self._clock()
+            self._read_again()
             kept = {digest: until for digest, until in self._ended.items() if until > now}
             self._ended = {**kept, _digest(session).hex(): int(session.partition(".")[0])}
             try:
@@ -108,6 +109,14 @@ class SignIn:
                     " again",
                     error,
                 )
+
+    def _read_again(self) -> None:
+        """Take over what another worker of this home has ended."""
+        with suppress(OSError):
+            changed = self._ended_file.stat().st_mtime_ns
+            if changed != self._read_at:
+                self._read_at = changed
+                self._ended |= _read_ended(self._ended_file)
 
     def form_token(self, session: str) -> str:
         """The token in every form of a session's pages."""
@@ -148,12 +157,16 @@ class SignIn:
 
     def is_open(self, value: str) -> bool:
         """Whether this is the cookie of a session that has neither expired nor been ended."""
+        return self._is_valid("session", value)
+
+    def _is_valid(self, purpose: str, value: str) -> bool:
         payload, _, signature = value.rpartition(".")
         until = payload.partition(".")[0]
         if not hmac.compare_digest(
-            signature.encode("utf-8", "replace"), self._signature("session", payload).encode()
+            signature.encode("utf-8", "replace"), self._signature(purpose, payload).encode()
         ):
             return False
+        self._read_again()
         is_running = until.isascii() and until.isdigit() and int(until) > self._clock()
         return is_running and _digest(value).hex() not in self._ended
 
