@@ -103,6 +103,38 @@ def test_a_rule_said_at_one_proxy_is_served_by_the_other_within_a_second(
     assert took_s(second, "/api/status", lambda found: found["leads"]) < TAKEN_OVER_S
 
 
+def test_a_conversation_goes_on_at_another_proxy_in_its_session(homes: list[Program]) -> None:
+    first, second = (home.start() for home in homes)
+
+    def ask(program: Program, said: list[str], **headers: str) -> str:
+        roles = ["user", "assistant"] * len(said)
+        messages = [
+            {"role": role, "content": text} for role, text in zip(roles, said, strict=False)
+        ]
+        answer = httpx.post(
+            f"{program.url}/v1/chat/completions",
+            json={"model": "worker", "messages": messages},
+            headers={**program.auth, **headers},
+            timeout=PATIENCE_S,
+        )
+        answer.raise_for_status()
+        return answer.headers["x-metaclaw-session"]
+
+    for headers in ({}, {"x-session-id": "trip"}):
+        said = ["Plan a trip."]
+        session = ask(first, said, **headers)
+        for number, program in enumerate((second, first, second)):
+            said += ["done", f"And then {number}?"]
+            assert ask(program, said, **headers) == session
+    assert ask(second, ["Plan a trip."]) != session
+    told = ask(first, ["Something to forget."])
+    httpx.post(
+        f"{first.url}/api/sessions/{told}/forget", headers=first.auth, timeout=PATIENCE_S
+    ).raise_for_status()
+    time.sleep(TOLD_S)
+    assert ask(second, ["Something to forget.", "done", "More?"]) != told
+
+
 def test_learning_goes_on_when_the_leader_is_killed_again_and_again(
     teacher: Teacher, homes: list[Program]
 ) -> None:

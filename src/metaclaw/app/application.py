@@ -103,6 +103,7 @@ class Application(ProgramParts):
             acknowledgements=self.acknowledgements,
             similarity=self.similarity,
             enforcer=self.enforcer,
+            bring=self.sessions.bring if self.sessions.is_shared else None,
         )
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
@@ -204,6 +205,9 @@ class Application(ProgramParts):
             recent = await anyio.to_thread.run_sync(self.reader.events_of, FORGETTING, missed)
             for event in reversed(recent):
                 self.sessions.forget_elsewhere(SessionId(str(event.data["session"])))
+        if now.true_answers != before.true_answers:
+            answers = await anyio.to_thread.run_sync(self.enforcer.answers.stored)
+            self.enforcer.answers.restore(answers)
         if (now.serving, now.library) != (before.serving, before.library):
             await self.learning.follow_weights()
         if now.training_wanted != before.training_wanted:

@@ -260,6 +260,7 @@ class ProgramParts:
             self.placer,
             timedelta(minutes=config.sessions.silence_minutes),
             forgetters,
+            is_shared=self.database.kind != "sqlite" or config.proxy.workers > 1,
         )
         self.learning = LazyLearning(
             config,

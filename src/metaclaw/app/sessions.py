@@ -15,9 +15,9 @@ import anyio.to_thread
 from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health
-from metaclaw.domain.turn import Placement, SessionTrace, Stamp
+from metaclaw.domain.turn import Origin, Placement, SessionTrace, Stamp
 from metaclaw.errors import StoreError
-from metaclaw.proxy import Origins, Placer
+from metaclaw.proxy import Incoming, Origins, Placer
 from metaclaw.store import LedgerReader, SqlForgetting, SqlLedger
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 15.0
 _SWEEPS_PER_FULL_LOOK = 240
 _RESTORED_SESSIONS = 500
+_PREFIXES = 64
 
 
 class StoredSession(NamedTuple):
@@ -47,6 +48,8 @@ class SessionKeeper:
     placer: Placer
     silence: timedelta
     forgetters: Sequence[Callable[[SessionId], object]]
+    is_shared: bool = False
+    """Whether other programs on the store may serve the same sessions."""
     _forgotten_here: set[SessionId] = field(default_factory=set, init=False)
 
     def stored(self) -> Sequence[StoredSession]:
@@ -71,6 +74,29 @@ class SessionKeeper:
         for trace, placed in restored:
             if placed is not None:
                 self.placer.restore(trace.session, *placed)
+
+    async def bring(self, incoming: Incoming, origin: Origin) -> Origin:
+        """The origin of a request that seems to begin a session, after a look whether another
+        program has served that session.
+        """
+        read = incoming.wire, incoming.headers, incoming.json
+        heads = self.origins.prefixes(*read, incoming.path)[-_PREFIXES:]
+        name = None if origin.key is None else origin.session
+        try:
+            found = await anyio.to_thread.run_sync(self._served_elsewhere, name, heads)
+        except StoreError as error:
+            log.debug("session_unknown session=%s reason=%s", origin.session, error)
+            return origin
+        if found is None or not self.origins.withdraw(origin):
+            return origin
+        self.restore([found])
+        return self.origins.identify(*read, incoming.peer, path=incoming.path)
+
+    def _served_elsewhere(
+        self, session: SessionId | None, heads: Sequence[bytes]
+    ) -> StoredSession | None:
+        trace = self.reader.trace_of(session, heads)
+        return None if trace is None else self._read(trace)
 
     async def end(self, session: SessionId) -> bool:
         """End a session because its owner said so; False if it is not active."""
@@ -112,8 +138,20 @@ class SessionKeeper:
                     await self._end_unknown()
                 silent = self.origins.sweep()
                 self.placer.forget(silent)
+                if self.is_shared and silent:
+                    silent = await self._silent_everywhere(silent)
                 await self.ledger.end_sessions(silent, "silence")
             await anyio.sleep(_SWEEP_EVERY_S)
+
+    async def _silent_everywhere(self, silent: Sequence[SessionId]) -> list[SessionId]:
+        """Those of the sessions that no other program has served meanwhile."""
+        try:
+            found = await anyio.to_thread.run_sync(
+                lambda: set(self.reader.silent_sessions(self._silent_since()))
+            )
+        except StoreError:
+            return []  # `_end_unknown` finds them later
+        return [session for session in silent if session in found]
 
     async def _end_unknown(self) -> None:
         """End silent sessions that this process does not remember, so that their last turns are

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, ScalarSelect, Select, func, select
 from metaclaw.domain.policy import PolicyState
 from metaclaw.store.database import EPOCH, EPOCH_OF_WRITES, FORGETTINGS, Database
 from metaclaw.store.dialects import insert_into, server_now_us, store_errors
-from metaclaw.store.schema import cursors, generations, policies
+from metaclaw.store.schema import cursors, generations, policies, true_answers
 from metaclaw.store.usage import ENFORCEMENT_OFF, read_cursor, write_cursor
 
 LEASE_S: Final = 3.0
@@ -132,6 +132,7 @@ class SharedState(NamedTuple):
     generation: int
     library: str
     serving: int
+    true_answers: int
     forgettings: int
     enforcement_off: int
     training_wanted: int
@@ -149,6 +150,7 @@ def _state() -> Select[*tuple[Any, ...]]:
         select(generations.c.number).order_by(newest).limit(1).scalar_subquery(),
         select(generations.c.hash).order_by(newest).limit(1).scalar_subquery(),
         select(func.coalesce(func.max(policies.c.number), 0)).where(is_serving).scalar_subquery(),
+        select(func.coalesce(func.max(true_answers.c.turn), 0)).scalar_subquery(),
         *map(_cursor, (FORGETTINGS, ENFORCEMENT_OFF, TRAINING_WANTED)),
     )
 

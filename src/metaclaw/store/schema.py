@@ -237,7 +237,10 @@ HEAD: Final = "0013"
 STORED_REVISION: Final = f"SELECT version_num FROM {_VERSION_TABLE}"
 _BEFORE: Final = "0012"
 """The version whose databases are brought over, by these statements."""
-_BRING_OVER: Final = ("ALTER TABLE turns ADD COLUMN channel TEXT",)
+_BRING_OVER: Final = (
+    "ALTER TABLE turns ADD COLUMN channel TEXT",
+    "CREATE INDEX ix_turns_head ON turns (head) WHERE kind = 'main'",
+)
 
 
 class NewerSchemaError(StoreError):
