@@ -47,6 +47,7 @@ from metaclaw.store.rows import LedgerEvent, SessionRow, TurnRow
 from metaclaw.store.schema import HEAD as SCHEMA_REVISION
 from metaclaw.store.schema import NewerSchemaError
 from metaclaw.store.training_batches import SqlBatches, TrainingBatch
+from metaclaw.store.transfer import transfer
 from metaclaw.store.upkeep import IntegrityReport, SqlUpkeep, check_file, compact, find_damage
 from metaclaw.store.usage import (
     ENFORCEMENT_OFF,
