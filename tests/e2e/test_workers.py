@@ -103,6 +103,8 @@ def test_workers_serve_learn_once_and_are_replaced(program: Program) -> None:
     assert "(learns)" in shown.stdout, shown.stdout + shown.stderr
     assert "1 ended and were started again" in shown.stdout
 
+    assert "3 serve; 1 died before" in program.command("doctor").stdout
+
     link = program.command("page", "--json")
     url = httpx.Response(200, text=link.stdout).json()["url"]
     assert [httpx.get(url).status_code for _ in range(6)] == [200, *[401] * 5], "once"

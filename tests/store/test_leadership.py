@@ -30,6 +30,7 @@ from metaclaw.store.schema import cursors
 def other(database: Database, url: str) -> Iterator[Database]:
     """The same store, as another program opens it."""
     opened = open_database(url)
+    opened.is_shared = True
     yield opened
     opened.close()
 
@@ -63,6 +64,7 @@ def test_a_lease_that_runs_out_deposes_and_one_that_is_renewed_late_does_not(
     time.sleep(0.3)
     assert first.claim() == 1, "nobody has taken over"
     time.sleep(0.3)
+    monkeypatch.setattr(module, "LEASE_S", 60.0)
     assert [second.claim(), first.claim(), first.claim()] == [2, None, None]
     with pytest.raises(DeposedError):
         write(database, 1, 11)

@@ -114,6 +114,7 @@ class ProgramParts:
     def _build_store(self) -> None:
         store = self.config.store
         self.database = connect(store.url.resolve())
+        self.database.is_shared |= self.config.proxy.workers > 1
         if store.max_gb and self.database.kind != "sqlite":
             raise ConfigError(
                 "store.max_gb limits SQLite databases only; for PostgreSQL set"
@@ -260,7 +261,7 @@ class ProgramParts:
             self.placer,
             timedelta(minutes=config.sessions.silence_minutes),
             forgetters,
-            is_shared=self.database.kind != "sqlite" or config.proxy.workers > 1,
+            is_shared=self.database.is_shared,
         )
         self.learning = LazyLearning(
             config,

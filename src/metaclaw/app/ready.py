@@ -1,10 +1,11 @@
 """What is told of a proxy that has just started."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class ReadyFacts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReadyFacts:
     """The address, key and content of the running proxy."""
 
     url: str
@@ -15,14 +16,9 @@ class ReadyFacts(NamedTuple):
     skills: int
 
 
-class ReadyProxy(NamedTuple):
-    """`ReadyFacts` for the message at the start."""
+@dataclass(frozen=True, slots=True)
+class ReadyProxy(ReadyFacts):
+    """The same for the message at the start."""
 
-    url: str
-    api_key: str
-    model: str | None
-    rules: int
-    facts: int
-    skills: int
     new_link: Callable[[], str]
     """Makes a link that signs a browser in to the page, once."""

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -249,7 +250,7 @@ class _Announcement:
         finally:
             ready, self._ready = self._ready, None
             if ready is not None:
-                ready(ReadyProxy(*facts, partial(link, reachable(facts.url))))
+                ready(ReadyProxy(**asdict(facts), new_link=partial(link, reachable(facts.url))))
 
     def retract(self) -> None:
         """Remove the address."""

@@ -7,7 +7,7 @@ lock that all its commits share, does not pass through pgbouncer, and SQLite has
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 _CLAIM_EVERY_S: Final = 0.5
 _LOOK_EVERY_S: Final = 0.25
+_ALONE_LOOK_EVERY_S: Final = 1.0
+"""Homes on one SQLite file, of which each serves its own sessions."""
 _RESIGN_WITHIN_S: Final = 1.0
 
 
@@ -36,7 +38,9 @@ class Leading:
     async def run(self) -> None:
         """Claim the lead, and lead for as long as it has it, until cancelled."""
         while True:
-            epoch = await run_sync(self._leadership.claim)
+            epoch: int | None = None
+            with suppress(StoreError):  # its health is shown elsewhere
+                epoch = await run_sync(self._leadership.claim)
             if epoch is not None:
                 log.info("leads epoch=%d", epoch)
                 await self._lead(epoch)
@@ -76,16 +80,17 @@ class Following:
 
     database: Database
     changed: Callable[[SharedState, SharedState], Awaitable[None]]
+    _known: SharedState | None = field(default=None, init=False)
 
     async def run(self) -> None:
         """Look again and again until cancelled."""
-        known: SharedState | None = None
+        pause_s = _LOOK_EVERY_S if self.database.is_shared else _ALONE_LOOK_EVERY_S
         while True:
             try:
                 now = await run_sync(shared_state, self.database)
-                if known is not None and now != known:
-                    await self.changed(known, now)
-                known = now
+                if self._known is not None and now != self._known:
+                    await self.changed(self._known, now)
+                self._known = now
             except MetaClawError as error:
                 log.debug("changes_unread reason=%s", error)
-            await anyio.sleep(_LOOK_EVERY_S)
+            await anyio.sleep(pause_s)

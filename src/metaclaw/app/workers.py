@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -48,7 +48,7 @@ class Worker:
 
     def tell(self, facts: ReadyFacts, link: Callable[[str], str]) -> None:
         """Tell the first process that this worker serves; it makes links by itself."""
-        os.write(self.told, json.dumps(facts).encode() + b"\n")
+        os.write(self.told, json.dumps(asdict(facts)).encode() + b"\n")
 
     def retract(self) -> None:
         """The address stays: other workers have it, too."""
@@ -140,7 +140,7 @@ class Workers:
     def _hear(self, said: bytes) -> None:
         if said and not self._is_told:
             self._is_told = True
-            self.ready(ReadyFacts(*json.loads(said.splitlines()[0])))
+            self.ready(ReadyFacts(**json.loads(said.splitlines()[0])))
 
     def _become_worker(self) -> NoReturn:
         status = 1

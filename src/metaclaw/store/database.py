@@ -37,6 +37,7 @@ from metaclaw.store.schema import (
     check_schema,
     cursors,
     events,
+    index_for_sharing,
     require_head,
     stored_revision,
     upgrade,
@@ -80,6 +81,8 @@ class Database:
             event.listen(self.engine, "checkout", self._require_same_files)
         # Connections of `prepare`, which must see databases of any schema.
         self._unverified = make_engine(url, NullPool)
+        self.is_shared = self.path is None
+        """Whether other programs may serve the same sessions at the same time."""
         self.refusal: str | None = None
         """Why there are no connections until `prepare` succeeds: it failed, or the files are being
         written anew.
@@ -196,6 +199,9 @@ class Database:
                 self.path.chmod(mode & 0o700)
         if stored != HEAD:
             self._migrate(stored, is_copy=is_copy)
+        if self.is_shared:
+            with store_errors(doing, self.dialect), self._unverified.begin() as connection:
+                index_for_sharing(connection)
 
     def _notice_empty(self, path: Path) -> None:
         if path.exists() and path.stat().st_size == 0:

@@ -237,10 +237,7 @@ HEAD: Final = "0013"
 STORED_REVISION: Final = f"SELECT version_num FROM {_VERSION_TABLE}"
 _BEFORE: Final = "0012"
 """The version whose databases are brought over, by these statements."""
-_BRING_OVER: Final = (
-    "ALTER TABLE turns ADD COLUMN channel TEXT",
-    "CREATE INDEX ix_turns_head ON turns (head) WHERE kind = 'main'",
-)
+_BRING_OVER: Final = ("ALTER TABLE turns ADD COLUMN channel TEXT",)
 
 
 class NewerSchemaError(StoreError):
@@ -320,6 +317,17 @@ def upgrade(connection: Connection, doing: str) -> None:
         triggers = (one for one in statements if " TRIGGER " in one)
         statements = [*_BRING_OVER, *triggers, f"DELETE FROM {_VERSION_TABLE}"]
     _run(connection, [*statements, f"INSERT INTO {_VERSION_TABLE} VALUES ('{HEAD}')"])
+
+
+def index_for_sharing(connection: Connection) -> None:
+    """Have sessions found by their last request, where several programs serve them. A single one
+    goes without, because every turn pays for it.
+    """
+    if "ix_turns_head" not in {one["name"] for one in inspect(connection).get_indexes("turns")}:
+        lock_schema(connection)
+        connection.exec_driver_sql(
+            "CREATE INDEX IF NOT EXISTS ix_turns_head ON turns (head) WHERE kind = 'main'"
+        )
 
 
 def _run(connection: Connection, statements: Iterable[str]) -> None:

@@ -515,7 +515,6 @@ INSERT INTO generations (number, hash, reason, published_us) VALUES (0, 'cae6694
 
 CREATE UNIQUE INDEX uq_memberships_live_name ON memberships (name) WHERE until IS NULL;
 CREATE INDEX ix_turns_session_seq ON turns (session, seq);
-CREATE INDEX ix_turns_head ON turns (head) WHERE kind = 'main';
 CREATE INDEX ix_turns_placements ON turns (placements) WHERE placements IS NOT NULL;
 CREATE INDEX ix_payloads_base ON payloads (base) WHERE base IS NOT NULL;
 CREATE INDEX ix_payloads_splices ON payloads (splices) WHERE splices IS NOT NULL;

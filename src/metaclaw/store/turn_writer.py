@@ -185,6 +185,8 @@ class TurnWriter:
     def _hears_of_forgetting(self) -> bool:
         """Whether another program has begun to forget a session. Asked after the sessions' rows
         were written, which waits for a program that is beginning to (`SqlForgetting.begin`)."""
+        if not self._database.is_shared:
+            return False
         count = self._count_forgettings()
         missed, self._forgettings = count - self._forgettings, count
         if missed <= 0:
