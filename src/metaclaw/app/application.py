@@ -5,10 +5,10 @@ connects them, the API included.
 import asyncio
 import json
 import logging
-import urllib.request
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from metaclaw.app.workers import leader_of, note_leader, workers_of
 from metaclaw.config import Config, is_loopback
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import Serving
+from metaclaw.http_request import open_response
 from metaclaw.learn import (
     StoreUpkeep,
     Supervisor,
@@ -184,31 +185,36 @@ class Application(ProgramParts):
         facts: dict[str, object] | None = None
         leader = leader_of(self._home)
         if self.leading.supervisor is None and leader is not None and leader[1] != self._own_url:
-            with suppress(OSError, ValueError):
-                facts = await anyio.to_thread.run_sync(self._ask_for_status, leader[1])
+            facts = await anyio.to_thread.run_sync(self._ask_for_status, leader[1])
         return (facts or await self.status.tell()) | {"workers": workers_of(self._home)}
 
-    def _ask_for_status(self, url: str) -> dict[str, object]:
-        headers = {"authorization": f"Bearer {self.api_key}"}
-        request = urllib.request.Request(f"{url}/api/status", headers=headers)
-        with urllib.request.urlopen(request, timeout=_STATUS_WITHIN_S) as answer:
-            found: dict[str, object] = json.load(answer)
-            return found
+    def _ask_for_status(self, url: str) -> dict[str, object] | None:
+        from http.client import HTTPException
+
+        sent = {"x-metaclaw-key": self.api_key}
+        target = f"{url}/api/status"
+        try:
+            with open_response(target, headers=sent, timeout_s=_STATUS_WITHIN_S) as answer:
+                found: dict[str, object] = json.load(answer)
+                return found if answer.status == HTTPStatus.OK else None
+        except (OSError, ValueError, HTTPException):
+            return None  # it is ending, or has ended
 
     async def _follow(self, before: SharedState, now: SharedState) -> None:
         """Take over what another program on the store has changed."""
         view = self.library.view
         if (view.generation, view.hash) != (now.generation, now.library):
             await anyio.to_thread.run_sync(self.library.take_over)
-        self.enforcer.is_on = not now.enforcement_off
+        if now.enforcement_off != before.enforcement_off:
+            self.enforcer.is_on = not now.enforcement_off
         if (missed := now.forgettings - before.forgettings) > 0:
             recent = await anyio.to_thread.run_sync(self.reader.events_of, FORGETTING, missed)
             for event in reversed(recent):
                 self.sessions.forget_elsewhere(SessionId(str(event.data["session"])))
-        if now.true_answers != before.true_answers:
+        if self.database.is_shared and now.true_answers != before.true_answers:
             answers = await anyio.to_thread.run_sync(self.enforcer.answers.stored)
             self.enforcer.answers.restore(answers)
-        if (now.serving, now.library) != (before.serving, before.library):
+        if now.serving != before.serving:
             await self.learning.follow_weights()
         if now.training_wanted != before.training_wanted:
             await self.learning.train_if_leading()

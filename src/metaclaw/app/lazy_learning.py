@@ -98,13 +98,15 @@ class LazyLearning:
 
     async def serve_weights(self, policy: "PolicyRuntime") -> None:
         """Serve the weights that the store says, while another program trains them."""
-        is_behind = True
+        followed: int | None = None
         while True:
             await anyio.sleep(_LOOK_EVERY_S)
-            slow = await self._weights(policy)
-            if not slow.is_training and (is_behind or slow.versions.has_lost_some):
+            slow, generation = await self._weights(policy), self.library.view.generation
+            if slow.is_training:
+                followed = None
+            elif followed != generation or slow.versions.has_lost_some:
                 await slow.versions.restore()
-            is_behind = slow.is_training
+                followed = generation
 
     async def follow_weights(self) -> None:
         """Serve what the store says now."""

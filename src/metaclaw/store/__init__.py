@@ -28,6 +28,7 @@ from metaclaw.store.leadership import (
 )
 from metaclaw.store.learning import SkillAttempt, SqlCandidates, SqlVerdicts
 from metaclaw.store.ledger import SqlLedger
+from metaclaw.store.moving import transfer
 from metaclaw.store.overview import (
     FirstRequest,
     Overview,
@@ -47,7 +48,6 @@ from metaclaw.store.rows import LedgerEvent, SessionRow, TurnRow
 from metaclaw.store.schema import HEAD as SCHEMA_REVISION
 from metaclaw.store.schema import NewerSchemaError
 from metaclaw.store.training_batches import SqlBatches, TrainingBatch
-from metaclaw.store.transfer import transfer
 from metaclaw.store.upkeep import IntegrityReport, SqlUpkeep, check_file, compact, find_damage
 from metaclaw.store.usage import (
     ENFORCEMENT_OFF,
