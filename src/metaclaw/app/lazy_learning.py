@@ -5,7 +5,7 @@ Both load much code and are built at their first use; the other loops of learnin
 process."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -58,6 +58,8 @@ class LazyLearning:
     policy: "PolicyRuntime | None"
     wake_learner: Callable[[], None]
     forget_session: Callable[[SessionId], None]
+    is_leading: Callable[[], Awaitable[bool]]
+    """Whether this program trains, of those on the store."""
     is_alone: bool = False
     """Whether no other process uses the store, so that it may be compacted."""
 
@@ -66,6 +68,7 @@ class LazyLearning:
         self._learning: Learning | None = None
         self._owner: OwnerActions | None = None
         self._slow: SlowLearning | None = None
+        self._slow_began = anyio.Event()
 
     async def owner(self) -> "OwnerActions":
         """The actions of a person on skills and sessions."""
@@ -76,7 +79,12 @@ class LazyLearning:
 
     async def trainer(self) -> PolicyOwner | None:
         """The training of weights; None where no policy is configured."""
-        return None if self.policy is None else await self._weights(self.policy)
+        if self.policy is None:
+            return None
+        slow = await self._weights(self.policy)
+        if await self.is_leading():
+            await self._slow_began.wait()
+        return slow
 
     async def finish_forgetting(self) -> None:
         """Finish what was being forgotten when the program last ended."""
@@ -91,6 +99,7 @@ class LazyLearning:
         slow = await self._weights(policy)
         slow.begin(supervisor)
         policy.begin(supervisor)
+        self._slow_began.set()
         try:
             await anyio.sleep_forever()
         finally:
@@ -124,6 +133,7 @@ class LazyLearning:
                 self._slow = await anyio.to_thread.run_sync(
                     lambda: policy.build(self._parts(), self.database, self.library)
                 )
+                self._slow.is_training = False  # until `run_training`
             return self._slow
 
     def training_state(self) -> Mapping[str, object]:

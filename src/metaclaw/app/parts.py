@@ -274,6 +274,7 @@ class ProgramParts:
             policy=self.policy,
             wake_learner=self.learner.wake,
             forget_session=self.sessions.forget,
+            is_leading=lambda: self.leading.is_leading(),
         )
 
     def loop_states(self) -> Mapping[str, str]:

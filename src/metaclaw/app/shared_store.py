@@ -34,6 +34,12 @@ class Leading:
         self._begin = begin
         self.supervisor: Supervisor | None = None
         """While this program leads: the loops that only a leader runs."""
+        self._has_claimed = anyio.Event()
+
+    async def is_leading(self) -> bool:
+        """Whether this program leads, once it has tried to."""
+        await self._has_claimed.wait()
+        return self.supervisor is not None
 
     async def run(self) -> None:
         """Claim the lead, and lead for as long as it has it, until cancelled."""
@@ -41,7 +47,9 @@ class Leading:
             epoch: int | None = None
             with suppress(StoreError):  # its health is shown elsewhere
                 epoch = await run_sync(self._leadership.claim)
-            if epoch is not None:
+            if epoch is None:
+                self._has_claimed.set()
+            else:
                 log.info("leads epoch=%d", epoch)
                 await self._lead(epoch)
                 log.warning("leads_no_more epoch=%d; another program on this store does", epoch)
@@ -53,6 +61,7 @@ class Leading:
                 self.supervisor = Supervisor(group)
                 with carrying(epoch):
                     self._begin(self.supervisor)
+                self._has_claimed.set()
                 while await self._still_leads():
                     await anyio.sleep(_CLAIM_EVERY_S)
                 group.cancel_scope.cancel()

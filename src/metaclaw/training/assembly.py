@@ -185,8 +185,8 @@ class SlowLearning:
         self.slow = self._make_loop()
         self._starvation = Starvation(windows)
         self._cursors = SqlCursors(database)
-        self.is_training = False
-        """Whether this program trains; of several on one store only one does."""
+        self.is_training = True
+        """False while another program on the store trains."""
 
     def _skill(self, name: SkillName) -> Skill | None:
         return self._library.view.get(name)
