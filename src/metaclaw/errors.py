@@ -10,7 +10,8 @@ MetaClawError
 ├─ LearnerError     the learner process has ended           → started again
 ├─ TrainingError    a training step failed                  → tried again in the next window
 └─ StoreError       the database is unusable                → keep serving, report as degraded
-   └─ OvertakenError  another home published first           → tried again on its generation
+   ├─ OvertakenError  another home published first           → tried again on its generation
+   └─ DeposedError    another program leads the learning now → this one stops learning
 """
 
 from typing import Final
@@ -134,3 +135,7 @@ class StoreError(MetaClawError):
 
 class OvertakenError(StoreError):
     """Another process published a skill generation first; the change is made again on that one."""
+
+
+class DeposedError(StoreError):
+    """Another program on the same store has taken over learning; nothing was written."""

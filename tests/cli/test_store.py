@@ -8,7 +8,7 @@ import pytest
 
 from metaclaw.domain.ids import new_session_id
 from metaclaw.instance import acquire
-from metaclaw.store import LedgerReader, SqlBackups, SqlForgetting
+from metaclaw.store import LedgerReader, SqlBackups, SqlForgetting, open_database
 from tests.cli.program import metaclaw
 from tests.cli.recorded import record, store, turn
 
@@ -43,6 +43,22 @@ def test_a_sound_database_is_said_to_be_sound_and_needs_no_repair(home: Path) ->
     assert "sound" in metaclaw("store", "check").out
     assert metaclaw("store", "repair", "--json").facts["repaired"] is False
     assert metaclaw("store", "migrate", "--json").facts == {"schema": found.facts["schema"]}
+
+
+def test_everything_is_copied_to_another_database(home: Path, tmp_path: Path) -> None:
+    one = turn(new_session_id())
+    record(home, one)
+    place = f"sqlite:///{tmp_path / 'elsewhere' / 'ledger.db'}"
+    done = metaclaw("store", "migrate", "--to", place, "--json")
+    assert (done.code, done.facts["turns"]) == (0, 1)
+    assert metaclaw("config", "set", "store.url", place).code == 0
+    with store(home) as database:
+        assert LedgerReader(database).turn(one.id) == LedgerReader(open_database(place)).turn(
+            one.id
+        )
+        assert database.path == home / "ledger.db"
+    again = metaclaw("store", "migrate", "--to", place)
+    assert (again.code, "something is recorded there already" in again.err) == (1, True)
 
 
 def test_a_damaged_database_is_found_out_and_what_can_be_read_is_saved(home: Path) -> None:

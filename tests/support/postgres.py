@@ -42,13 +42,18 @@ class PostgresServer:
                 "UTF8",
             ]
         )
+        self._binaries = binaries
+        self.start()
+
+    def start(self) -> None:
+        """Start the server, on what it has on disk."""
         self._process = subprocess.Popen(
             [
-                str(binaries / "postgres"),
+                str(self._binaries / "postgres"),
                 "-D",
-                str(folder / "data"),
+                str(self._folder / "data"),
                 "-k",
-                str(folder),
+                str(self._folder),
                 "-c",
                 "listen_addresses=",
                 "-c",
@@ -59,11 +64,11 @@ class PostgresServer:
                 "full_page_writes=off",
             ],
             user=self._user,
-            cwd=folder,
+            cwd=self._folder,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        self._wait(binaries / "pg_isready")
+        self._wait(self._binaries / "pg_isready")
 
     def _command(self, command: list[str]) -> None:
         subprocess.run(
@@ -121,6 +126,11 @@ class PostgresServer:
         with engine.connect() as connection:
             connection.execute(text(command))
         engine.dispose()
+
+    def stop_in_order(self) -> None:
+        """Stop so that everything that was committed is on disk, for a later `start`."""
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(timeout=60)
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGQUIT)  # at once: nothing in it is wanted any more

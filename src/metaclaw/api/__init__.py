@@ -13,4 +13,4 @@ from metaclaw.api.router import ApiResponse, Route, Router
 from metaclaw.api.status_words import problems, summary
 from metaclaw.api.turns import Titles
 from metaclaw.api.views import change_view, held_rules, picked
-from metaclaw.api.web.sign_in import SignIn
+from metaclaw.api.web.sign_in import SignIn, new_link, secret_of

@@ -3,10 +3,12 @@ connects them, the API included.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +23,13 @@ from metaclaw.api import (
 )
 from metaclaw.app.parts import ProgramParts
 from metaclaw.app.providers import ConfiguredProviders
+from metaclaw.app.shared_store import Following, Leading
 from metaclaw.app.status import ProgramStatus
+from metaclaw.app.workers import leader_of, note_leader, workers_of
 from metaclaw.config import Config, is_loopback
+from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import Serving
+from metaclaw.http_request import open_response
 from metaclaw.learn import (
     StoreUpkeep,
     Supervisor,
@@ -40,10 +46,7 @@ from metaclaw.proxy import (
     WrongKeys,
     own_words,
 )
-from metaclaw.store import (
-    ENFORCEMENT_OFF,
-    SqlCursors,
-)
+from metaclaw.store import ENFORCEMENT_OFF, FORGETTING, SharedState, SqlCursors
 from metaclaw.upstream import HttpEndpoint
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_STATUS_WITHIN_S = 5.0
 _SKILLS_PATIENCE_S = 2.0
 _KEYS_S = 1.0
 _FIRST_REQUESTS_S = 0.3
@@ -72,8 +76,12 @@ class Application(ProgramParts):
         port: int | None = None,
         *,
         providers: ConfiguredProviders | None = None,
+        own_url: str | None = None,
     ) -> None:
+        """`own_url` is the address of this worker alone, where there are several."""
         super().__init__(config, home, port, providers=providers)
+        self._own_url = own_url
+        self.leading = Leading(self.database, self._lead)
         self.wrong_keys = WrongKeys()
         self.sign_in = SignIn(
             self.api_key,
@@ -97,6 +105,7 @@ class Application(ProgramParts):
             acknowledgements=self.acknowledgements,
             similarity=self.similarity,
             enforcer=self.enforcer,
+            bring=self.sessions.bring if self.sessions.is_shared else None,
         )
         return Server(
             gatekeeper=Gatekeeper(self.keyring),
@@ -149,27 +158,82 @@ class Application(ProgramParts):
         supervisor.run("sessions", self._end_silent_sessions)
         if self.config.skills.enabled:
             supervisor.run("reminders", self.reminders.run)
+        supervisor.run("leading", self.leading.run)
+        supervisor.run("following", Following(self.database, self._follow).run)
+        if self.policy is not None:
+            supervisor.run("weights", partial(self.learning.serve_weights, self.policy))
+        if self.model_server is not None:
+            endpoint = next(one for one in self.providers if one.name == self.model_server.name)
+            assert isinstance(endpoint, HttpEndpoint)
+            supervisor.run("model server", partial(self.model_server.run, endpoint))
+        supervisor.run("page", self._prepare_page)
+        supervisor.run("meaning", self._follow_library)
+
+    def _lead(self, supervisor: Supervisor) -> None:
+        """Start what only one of several programs on a store may do."""
+        if self._own_url is not None:
+            note_leader(self._home, self._own_url)
         if senses(self.config):
             supervisor.run("learner", self._run_learner, progress=lambda: self.learner.finished)
         if self._retention is not None:
             supervisor.run("retention", self._retention.run)
         supervisor.run("upkeep", StoreUpkeep(self.upkeep).run)
-        if self.model_server is not None:
-            endpoint = next(one for one in self.providers if one.name == self.model_server.name)
-            assert isinstance(endpoint, HttpEndpoint)
-            supervisor.run("model server", partial(self.model_server.run, endpoint))
+        supervisor.run("teams", self._propose_for_teams)
         if self.policy is not None:
             supervisor.run("learning", partial(self._run_training, self.policy, supervisor))
-        supervisor.run("page", self._prepare_page)
-        supervisor.run("meaning", self._follow_library)
+
+    async def tell_status(self) -> dict[str, object]:
+        """The status; of several workers, the one that leads knows how learning stands."""
+        if self._own_url is None:
+            return await self.status.tell()
+        facts: dict[str, object] | None = None
+        leader = leader_of(self._home)
+        if self.leading.supervisor is None and leader is not None and leader[1] != self._own_url:
+            facts = await anyio.to_thread.run_sync(self._ask_for_status, leader[1])
+        return (facts or await self.status.tell()) | {"workers": workers_of(self._home)}
+
+    def _ask_for_status(self, url: str) -> dict[str, object] | None:
+        from http.client import HTTPException
+
+        sent = {"x-metaclaw-key": self.api_key}
+        target = f"{url}/api/status"
+        try:
+            with open_response(target, headers=sent, timeout_s=_STATUS_WITHIN_S) as answer:
+                found: dict[str, object] = json.load(answer)
+                return found if answer.status == HTTPStatus.OK else None
+        except (OSError, ValueError, HTTPException):
+            return None  # it is ending, or has ended
+
+    async def _follow(self, before: SharedState, now: SharedState) -> None:
+        """Take over what another program on the store has changed."""
+        view = self.library.view
+        if (view.generation, view.hash) != (now.generation, now.library):
+            await anyio.to_thread.run_sync(self.library.take_over)
+        if now.enforcement_off != before.enforcement_off:
+            self.enforcer.is_on = not now.enforcement_off
+        if (missed := now.forgettings - before.forgettings) > 0:
+            recent = await anyio.to_thread.run_sync(self.reader.events_of, FORGETTING, missed)
+            for event in reversed(recent):
+                self.sessions.forget_elsewhere(SessionId(str(event.data["session"])))
+        if self.database.is_shared and now.true_answers != before.true_answers:
+            answers = await anyio.to_thread.run_sync(self.enforcer.answers.stored)
+            self.enforcer.answers.restore(answers)
+        if now.serving != before.serving:
+            await self.learning.follow_weights()
+        if now.training_wanted != before.training_wanted:
+            await self.learning.train_if_leading()
 
     async def _follow_keys(self) -> None:
-        """Notice keys that other programs make and revoke, count what people use, and propose for
-        teams what their members share."""
+        """Notice keys that other programs make and revoke, and count what people use."""
         while True:
             await anyio.sleep(_KEYS_S)
             await anyio.to_thread.run_sync(self.keyring.read)
             self.api.drop_revoked()
+
+    async def _propose_for_teams(self) -> None:
+        """Propose for teams what their members share."""
+        while True:
+            await anyio.sleep(_KEYS_S)
             await anyio.to_thread.run_sync(self.team_proposals.look)
 
     async def _prepare_page(self) -> None:
@@ -248,7 +312,7 @@ def build_api_parts(app: Application) -> ApiParts:
     """Everything the API needs of the program."""
     config, policy = app.config, app.policy
     return ApiParts(
-        status=app.status.tell,
+        status=app.tell_status,
         unready=app.status.unready,
         home=HomeRoutes(
             config=config,

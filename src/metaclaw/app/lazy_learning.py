@@ -5,10 +5,10 @@ Both load much code and are built at their first use; the other loops of learnin
 process."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -37,6 +37,11 @@ _STARTING: Mapping[str, object] = {
     "version": None,
     "paused_reason": None,
 }
+_ELSEWHERE: Mapping[str, object] = {
+    "state": "off",
+    "paused_reason": "another proxy on this store leads the training",
+}
+_LOOK_EVERY_S: Final = 5.0
 
 
 @dataclass(eq=False)
@@ -53,6 +58,8 @@ class LazyLearning:
     policy: "PolicyRuntime | None"
     wake_learner: Callable[[], None]
     forget_session: Callable[[SessionId], None]
+    is_leading: Callable[[], Awaitable[bool]]
+    """Whether this program trains, of those on the store."""
     is_alone: bool = False
     """Whether no other process uses the store, so that it may be compacted."""
 
@@ -71,11 +78,13 @@ class LazyLearning:
             return self._owner
 
     async def trainer(self) -> PolicyOwner | None:
-        """The training of weights, once it has begun; None where no policy is configured."""
+        """The training of weights; None where no policy is configured."""
         if self.policy is None:
             return None
-        await self._slow_began.wait()
-        return self._slow
+        slow = await self._weights(self.policy)
+        if await self.is_leading():
+            await self._slow_began.wait()
+        return slow
 
     async def finish_forgetting(self) -> None:
         """Finish what was being forgotten when the program last ended."""
@@ -86,24 +95,55 @@ class LazyLearning:
             log.warning("forgetting_unfinished reason=%s; forget the session again", error)
 
     async def run_training(self, policy: "PolicyRuntime", supervisor: Supervisor) -> None:
-        """Build and start the training of weights, if that is not done yet; then wait until
-        cancelled.
-        """
-        if self._slow is None:
-            async with self._building:
+        """Start the training of weights, and wait until cancelled."""
+        slow = await self._weights(policy)
+        slow.begin(supervisor)
+        policy.begin(supervisor)
+        self._slow_began.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            slow.is_training = False
+
+    async def serve_weights(self, policy: "PolicyRuntime") -> None:
+        """Serve the weights that the store says, while another program trains them."""
+        followed: int | None = None
+        while True:
+            await anyio.sleep(_LOOK_EVERY_S)
+            slow, generation = await self._weights(policy), self.library.view.generation
+            if slow.is_training:
+                followed = None
+            elif followed != generation or slow.versions.has_lost_some:
+                await slow.versions.restore()
+                followed = generation
+
+    async def follow_weights(self) -> None:
+        """Serve what the store says now."""
+        if self._slow is not None:
+            await self._slow.versions.restore()
+
+    async def train_if_leading(self) -> None:
+        """Begin to train, because a person asked another program for it."""
+        if self._slow is not None and self._slow.is_training:
+            await self._slow.train()
+
+    async def _weights(self, policy: "PolicyRuntime") -> "SlowLearning":
+        async with self._building:
+            if self._slow is None:
                 self._slow = await anyio.to_thread.run_sync(
                     lambda: policy.build(self._parts(), self.database, self.library)
                 )
-            self._slow_began.set()
-            self._slow.begin(supervisor)
-            policy.begin(supervisor)
-        await anyio.sleep_forever()
+                self._slow.is_training = False  # until `run_training`
+            return self._slow
 
     def training_state(self) -> Mapping[str, object]:
         """The state of training, for `status`."""
         if self.policy is None:
             return UNTRAINED
-        return _STARTING if self._slow is None else self._slow.training()
+        if self._slow is None:
+            return _STARTING
+        state = self._slow.training()
+        return state if self._slow.is_training else {**state, **_ELSEWHERE}
 
     def rejections(self) -> Mapping[str, int]:
         """How many turns may not train, by reason. Blocks."""
@@ -153,6 +193,4 @@ class LazyLearning:
     async def _stop_serving(self, batches: Sequence[int]) -> None:
         """Stop serving weights that were trained on these batches."""
         if self.policy is not None:
-            await self._slow_began.wait()
-            assert self._slow is not None
-            await self._slow.forget(batches)
+            await (await self._weights(self.policy)).forget(batches)

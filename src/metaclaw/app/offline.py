@@ -219,6 +219,7 @@ class _Offline:
             policy=None,
             wake_learner=lambda: None,
             forget_session=lambda session: None,
+            is_leading=_leads,
             is_alone=True,
         )
         return await learning.owner()
@@ -228,6 +229,10 @@ def _own_words(agent: str, text: str) -> str:
     from metaclaw.proxy import own_words  # most commands ask for no words
 
     return own_words(agent, text)
+
+
+async def _leads() -> bool:
+    return False  # nothing trains
 
 
 async def _end(session: SessionId) -> bool:

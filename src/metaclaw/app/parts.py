@@ -17,6 +17,7 @@ from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
 from metaclaw.app.model_server import with_model_server
 from metaclaw.app.providers import ConfiguredProviders, SkillSearch, redaction
 from metaclaw.app.sessions import SessionKeeper
+from metaclaw.app.shared_store import Leading
 from metaclaw.clock import utc_now
 from metaclaw.config import Config, TeamConfig
 from metaclaw.domain.candidate import Standing
@@ -81,6 +82,8 @@ class ProgramParts:
     on each other.
     """
 
+    leading: Leading
+
     def __init__(
         self,
         config: Config,
@@ -115,6 +118,7 @@ class ProgramParts:
     def _build_store(self) -> None:
         store = self.config.store
         self.database = connect(store.url.resolve())
+        self.database.is_shared |= self.config.proxy.workers > 1
         if store.max_gb and self.database.kind != "sqlite":
             raise ConfigError(
                 "store.max_gb limits SQLite databases only; for PostgreSQL set"
@@ -269,6 +273,7 @@ class ProgramParts:
             self.placer,
             timedelta(minutes=config.sessions.silence_minutes),
             forgetters,
+            is_shared=self.database.is_shared,
         )
         self.learning = LazyLearning(
             config,
@@ -281,6 +286,7 @@ class ProgramParts:
             policy=self.policy,
             wake_learner=self.learner.wake,
             forget_session=self.sessions.forget,
+            is_leading=lambda: self.leading.is_leading(),
         )
 
     def _with_teams(self) -> Config:
@@ -293,6 +299,8 @@ class ProgramParts:
         if self.supervisor is None:
             return {}
         states = {**self.supervisor.states, **self.learner.loops}
+        if self.leading.supervisor is not None:
+            states |= self.leading.supervisor.states
         if self._retention is not None and self._retention.trouble is not None:
             states["retention"] = self._retention.trouble
         if self.events.trouble is not None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyProxy:
-    """The address, key and content of the running proxy, for the message at the start."""
+class ReadyFacts:
+    """The address, key and content of the running proxy."""
 
     url: str
     api_key: str
@@ -14,5 +14,11 @@ class ReadyProxy:
     rules: int
     facts: int
     skills: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyProxy(ReadyFacts):
+    """The same for the message at the start."""
+
     new_link: Callable[[], str]
     """Makes a link that signs a browser in to the page, once."""

@@ -10,22 +10,29 @@ import socket
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
 
+from metaclaw.api import new_link, secret_of
 from metaclaw.app.application import Application
-from metaclaw.app.ready import ReadyProxy
+from metaclaw.app.model_server import with_model_server
+from metaclaw.app.ready import ReadyFacts, ReadyProxy
+from metaclaw.app.workers import Worker, Workers
+from metaclaw.clock import utc_now
 from metaclaw.config import Config
+from metaclaw.domain.person import HOME
 from metaclaw.domain.skill import SkillKind
-from metaclaw.errors import ConfigError
+from metaclaw.errors import ConfigError, StoreError
 from metaclaw.instance import Instance, acquire, reachable, url_of
 from metaclaw.learn import Supervisor
 from metaclaw.proxy import Listener
+from metaclaw.store import open_database
 
 log = logging.getLogger(__name__)
 
@@ -47,15 +54,68 @@ def run(config: Config, *, home: Path, ready: OnReady | None = None) -> int:
     # A log that cannot be written, as on a full disk, would be written about for each line.
     logging.raiseExceptions = False
     _raise_file_limit()
+    if config.proxy.api_key is None:
+        raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
     with acquire(home) as instance:
-        runner = asyncio.Runner(loop_factory=_fast_loop())
-        try:
-            runner.run(_serve(config, home, instance, ready))
-        finally:
-            with suppress(RuntimeError):  # no thread can be started to wait for the others with
-                runner.close()
+        if config.proxy.workers > 1:
+            status = _run_workers(config, home, instance, ready)
+        else:
+            listening = _listen(config)
+            status = _run_loop(
+                lambda: _serve(config, home, listening, _Announcement(instance, ready))
+            )
     _drop_unwritable_output()
+    return status
+
+
+def _run_loop(serve: Callable[[], Coroutine[None, None, None]]) -> int:
+    runner = asyncio.Runner(loop_factory=_fast_loop())
+    try:
+        runner.run(serve())
+    finally:
+        with suppress(RuntimeError):  # no thread can be started to wait for the others with
+            runner.close()
     return 0
+
+
+def _run_workers(config: Config, home: Path, instance: Instance, ready: OnReady | None) -> int:
+    """Serve by several processes; this one only watches them."""
+    _require_shareable(config, home)
+    shared = _listen(config, is_shared=True)  # keeps the port; nobody connects to this socket
+    port = shared.getsockname()[1]
+    with suppress(StoreError):  # it is tried again by the workers
+        open_database(config.store.url.resolve()).close()
+
+    def serve(worker: Worker) -> None:
+        gc.enable()
+        listening = _listen(config, port, is_shared=True)
+        own = _listen(config, 0, "127.0.0.1")
+        _run_loop(lambda: _serve(config, home, listening, worker, own))
+
+    def tell(facts: ReadyFacts) -> None:
+        _Announcement(instance, ready).tell(facts, _link_maker(config, home))
+
+    with shared:
+        return Workers(home, config.proxy.workers, serve, tell).run()
+
+
+def _require_shareable(config: Config, home: Path) -> None:
+    """Raise ConfigError for a model of our own, which one process serves."""
+    if with_model_server(config, home)[1] is not None or not config.providers:
+        own = True
+    else:
+        own = any(provider.kind == "embedded" for provider in config.providers)
+    if own:
+        raise ConfigError(
+            "proxy.workers needs providers over HTTP: the embedded model and a model server that"
+            " the proxy starts belong to one process; leave out --workers"
+        )
+
+
+def _link_maker(config: Config, home: Path) -> Callable[[str], str]:
+    assert config.proxy.api_key is not None
+    secret = secret_of(config.proxy.api_key.resolve())
+    return lambda url: new_link(secret, url, HOME, utc_now().timestamp())
 
 
 def _raise_file_limit() -> None:
@@ -106,38 +166,55 @@ async def _start_resolver() -> None:
         await asyncio.get_running_loop().getaddrinfo("localhost", None, flags=socket.AI_NUMERICHOST)
 
 
-async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady | None) -> None:
+async def _serve(
+    config: Config,
+    home: Path,
+    listening: socket.socket,
+    announcer: "_Announcement | Worker",
+    own: socket.socket | None = None,
+) -> None:
     """Open every part, serve, and close them in the order of shutdown: answers, ledger, loops,
-    adapters.
+    adapters. A worker also listens on a socket of its `own`.
     """
-    if config.proxy.api_key is None:
-        raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
     await _start_resolver()
-    listening = _listen(config)
     signals = _Signals()
     async with AsyncExitStack() as parts:
         parts.callback(signals.ignore)
-        application = Application(config, home, listening.getsockname()[1])
+        own_url = None if own is None else _url(own)
+        application = Application(config, home, listening.getsockname()[1], own_url=own_url)
         await application.open(parts)
         _settle_garbage()
         listener = Listener(application.server.serve, config.proxy.write_timeout_s)
         await listener.open(listening)
+        beside = None
+        if own is not None:
+            beside = Listener(application.server.serve, config.proxy.write_timeout_s)
+            await beside.open(own)
         async with anyio.create_task_group() as group:
             # Only the supervisor starts tasks in this group: any other that fails would end the
             # program.
             supervisor = Supervisor(group)
             application.begin_loops(supervisor)
             signals.handle()
-            supervisor.run(
-                "announcement", _Announcement(listening, application, instance, ready).run
-            )
+
+            async def announce() -> None:
+                link = application.sign_in.new_link
+                announcer.tell(_ready_facts(application, _url(listening)), link)
+
+            supervisor.run("announcement", announce)
             await signals.stop.wait()
             log.info("stopping running=%d wait_s=%g", len(listener.tasks), config.proxy.drain_s)
             application.api.stop()
             await listener.close(config.proxy.drain_s, signals.hurry)
+            if beside is not None:
+                await beside.close(0, signals.hurry)
             await application.server.idle(_RECORDING_S)
-            instance.retract()
+            announcer.retract()
             group.cancel_scope.cancel()
+
+
+def _url(listening: socket.socket) -> str:
+    return url_of(*listening.getsockname()[:2])
 
 
 def _settle_garbage() -> None:
@@ -148,53 +225,51 @@ def _settle_garbage() -> None:
     gc.enable()
 
 
+def _ready_facts(application: Application, url: str) -> ReadyFacts:
+    """What is told of a program that serves now."""
+    kinds = Counter(one.kind for one in application.library.view.skills)
+    rules, facts = kinds[SkillKind.RULE], kinds[SkillKind.FACT]
+    skills = kinds.total() - rules - facts
+    log.info("serving url=%s rules=%d facts=%d skills=%d", url, rules, facts, skills)
+    model = application.embedded.models[0] if application.embedded else None
+    if application.model_server is not None:
+        model = application.model_server.model
+    return ReadyFacts(url, application.api_key, model, rules, facts, skills)
+
+
 class _Announcement:
     """Tells the person who started the program, once, and writes the address where commands find
     it, again if that fails.
     """
 
-    def __init__(
-        self,
-        listening: socket.socket,
-        application: Application,
-        instance: Instance,
-        ready: OnReady | None,
-    ) -> None:
-        self._url = url_of(*listening.getsockname()[:2])
-        self._application = application
+    def __init__(self, instance: Instance, ready: OnReady | None) -> None:
         self._instance = instance
         self._ready = ready
-        self._is_told = False
 
-    async def run(self) -> None:
+    def tell(self, facts: ReadyFacts, link: Callable[[str], str]) -> None:
+        """Called again if it raises OSError."""
         try:
-            self._instance.announce(self._url)
+            self._instance.announce(facts.url)
         finally:
-            if not self._is_told:
-                self._is_told = True
-                self._tell()
+            ready, self._ready = self._ready, None
+            if ready is not None:
+                ready(ReadyProxy(**asdict(facts), new_link=partial(link, reachable(facts.url))))
 
-    def _tell(self) -> None:
-        application = self._application
-        kinds = Counter(one.kind for one in application.library.view.skills)
-        rules, facts = kinds[SkillKind.RULE], kinds[SkillKind.FACT]
-        skills = kinds.total() - rules - facts
-        log.info("serving url=%s rules=%d facts=%d skills=%d", self._url, rules, facts, skills)
-        if self._ready is not None:
-            model = application.embedded.models[0] if application.embedded else None
-            if application.model_server is not None:
-                model = application.model_server.model
-            link = partial(application.sign_in.new_link, reachable(self._url))
-            self._ready(
-                ReadyProxy(self._url, application.api_key, model, rules, facts, skills, link)
-            )
+    def retract(self) -> None:
+        """Remove the address."""
+        self._instance.retract()
 
 
-def _listen(config: Config) -> socket.socket:
-    host, port = config.proxy.host, config.proxy.port
+def _listen(
+    config: Config, port: int | None = None, host: str | None = None, *, is_shared: bool = False
+) -> socket.socket:
+    """A socket at the configured address, or another. A shared one is bound beside others."""
+    host, port = host or config.proxy.host, config.proxy.port if port is None else port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
     except OSError as error:

@@ -4,7 +4,7 @@ person, and forgotten.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
 from typing import NamedTuple, cast
@@ -16,9 +16,9 @@ from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import SKILLS_NAMED
 from metaclaw.domain.status import Health
-from metaclaw.domain.turn import Placement, SessionTrace, Stamp
+from metaclaw.domain.turn import Origin, Placement, SessionTrace, Stamp
 from metaclaw.errors import StoreError
-from metaclaw.proxy import Origins, Placer
+from metaclaw.proxy import Incoming, Origins, Placer
 from metaclaw.store import LedgerReader, SqlForgetting, SqlLedger
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 15.0
 _SWEEPS_PER_FULL_LOOK = 240
 _RESTORED_SESSIONS = 500
+_PREFIXES = 64
 
 
 class StoredSession(NamedTuple):
@@ -50,20 +51,27 @@ class SessionKeeper:
     placer: Placer
     silence: timedelta
     forgetters: Sequence[Callable[[SessionId], object]]
+    is_shared: bool = False
+    """Whether other programs on the store may serve the same sessions."""
+    _forgotten_here: set[SessionId] = field(default_factory=set, init=False)
 
     def stored(self) -> Sequence[StoredSession]:
         """The sessions that were active when the program last stopped. Blocks."""
         unwanted = self.forgetting.begun()
         recent = self.reader.recent_traces(self._silent_since(), _RESTORED_SESSIONS)
-        named = {
-            event.data["session"]: cast("list[SkillName]", event.data["skills"])
-            for event in reversed(self.reader.events_of(SKILLS_NAMED, _RESTORED_SESSIONS))
-        }
+        named = self._named()
         return [
             self._read(trace, named.get(trace.session, ()))
             for trace in recent
             if trace.session not in unwanted
         ]
+
+    def _named(self) -> dict[object, list[SkillName]]:
+        """The skills that the reader of messages named last, by session."""
+        return {
+            event.data["session"]: cast("list[SkillName]", event.data["skills"])
+            for event in reversed(self.reader.events_of(SKILLS_NAMED, _RESTORED_SESSIONS))
+        }
 
     def _read(self, trace: SessionTrace, named: Sequence[SkillName]) -> StoredSession:
         found = self.reader.turn(trace.last_turn)
@@ -83,6 +91,29 @@ class SessionKeeper:
                 self.placer.restore(trace.session, *placed)
                 self.placer.name(trace.session, named)
 
+    async def bring(self, incoming: Incoming, origin: Origin) -> Origin:
+        """The origin of a request that seems to begin a session, after a look whether another
+        program has served that session.
+        """
+        read = incoming.wire, incoming.headers, incoming.json
+        heads = self.origins.prefixes(*read, incoming.path)[-_PREFIXES:]
+        name = None if origin.key is None else origin.session
+        try:
+            found = await anyio.to_thread.run_sync(self._served_elsewhere, name, heads)
+        except StoreError as error:
+            log.debug("session_unknown session=%s reason=%s", origin.session, error)
+            return origin
+        if found is None or not self.origins.withdraw(origin):
+            return origin
+        self.restore([found])
+        return self.origins.identify(*read, incoming.peer, path=incoming.path)
+
+    def _served_elsewhere(
+        self, session: SessionId | None, heads: Sequence[bytes]
+    ) -> StoredSession | None:
+        trace = self.reader.trace_of(session, heads)
+        return None if trace is None else self._read(trace, self._named().get(trace.session, ()))
+
     async def end(self, session: SessionId) -> bool:
         """End a session because its owner said so; False if it is not active."""
         if not self.origins.end(session):
@@ -95,6 +126,19 @@ class SessionKeeper:
         """Drop everything about a forgotten session from memory: its next request begins a new
         one.
         """
+        self._forgotten_here.add(session)
+        self._drop(session)
+
+    def forget_elsewhere(self, session: SessionId) -> None:
+        """As `forget`, after the store says that the session is forgotten; not for one that was
+        forgotten here, which may be a new one by now.
+        """
+        if session in self._forgotten_here:
+            self._forgotten_here.discard(session)
+        else:
+            self._drop(session)
+
+    def _drop(self, session: SessionId) -> None:
         self.origins.end(session)
         self.placer.forget((session,))
         for forget in self.forgetters:
@@ -110,8 +154,20 @@ class SessionKeeper:
                     await self._end_unknown()
                 silent = self.origins.sweep()
                 self.placer.forget(silent)
+                if self.is_shared and silent:
+                    silent = await self._silent_everywhere(silent)
                 await self.ledger.end_sessions(silent, "silence")
             await anyio.sleep(_SWEEP_EVERY_S)
+
+    async def _silent_everywhere(self, silent: Sequence[SessionId]) -> list[SessionId]:
+        """Those of the sessions that no other program has served meanwhile."""
+        try:
+            found = await anyio.to_thread.run_sync(
+                lambda: set(self.reader.silent_sessions(self._silent_since()))
+            )
+        except StoreError:
+            return []  # `_end_unknown` finds them later
+        return [session for session in silent if session in found]
 
     async def _end_unknown(self) -> None:
         """End silent sessions that this process does not remember, so that their last turns are

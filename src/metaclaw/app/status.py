@@ -55,6 +55,7 @@ class ProgramStatus:
             "mode": app.config.mode,
             "uptime_s": round(time.monotonic() - self._began, 3),
             "degraded": store.health is Health.DEGRADED,
+            "leads": app.leading.supervisor is not None,
             "generation": library.generation,
             "policy_version": BASE_POLICY if policy is None else policy.slot.serving.version,
             "training": dict(app.learning.training_state()),

@@ -287,11 +287,17 @@ def check_running(home: Path) -> Iterator[DoctorFinding]:
     if find(home) is None:
         return
     try:
-        problems = connect(home)[1].call("GET", "/api/status")["problems"]
+        status = connect(home)[1].call("GET", "/api/status")
     except MetaClawError as error:
         yield _warn("proxy", f"its status cannot be read: {error}", "see its log")
         return
-    for one in problems:
+    if workers := status.get("workers"):
+        told = f"{len(workers['processes'])} serve"
+        if workers["restarted"]:
+            yield _warn("workers", f"{told}; {workers['restarted']} died before", "see its log")
+        else:
+            yield _ok("workers", told)
+    for one in status["problems"]:
         if (name := _PROBLEMS.get(one["about"])) is not None:
             tell = _fail if one["about"] == "provider" else _warn
             yield tell(name, f"{one['what']}: {one['why']}", one["do"] or None)

@@ -71,6 +71,11 @@ _MODES = ("skills_only", "rl", "auto")
     help="Port to listen on; 0 takes any free one [proxy.port].",
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    help="Processes that serve on this port; one of them learns [proxy.workers].",
+)
+@click.option(
     "--set",
     "sets",
     multiple=True,
@@ -93,6 +98,7 @@ def start(
     model: str | None,
     host: str | None,
     port: int | None,
+    workers: int | None,
     sets: tuple[str, ...],
     detach: bool,
     timeout_s: float,
@@ -105,7 +111,7 @@ def start(
     if detached:
         overrides = overrides_from_parent()
     else:
-        given = {"proxy.host": host, "proxy.port": port}
+        given = {"proxy.host": host, "proxy.port": port, "proxy.workers": workers}
         overrides = [
             *sets,
             *(f"{key}={value}" for key, value in given.items() if value is not None),

@@ -57,9 +57,18 @@ def _lines(running: Running, facts: Facts, *, show_all: bool) -> Iterator[str]:
         yield "No problems, and nothing waits for you."
     shown = [one for one in facts["summary"] if show_all or one["is_brief"]]
     mode = f"{facts['mode']}, running for {duration(facts['uptime_s'])}"
-    yield from fact_lines([("mode", mode), *((one["label"], one["text"]) for one in shown)])
+    shown_facts = [("mode", mode), *((one["label"], one["text"]) for one in shown)]
+    if workers := facts.get("workers"):
+        shown_facts.append(("workers", _workers_in_words(workers)))
+    yield from fact_lines(shown_facts)
     if not show_all:
         yield "More: metaclaw status --all"
+
+
+def _workers_in_words(workers: Facts) -> str:
+    pids = [f"{one['pid']}{' (learns)' if one['leads'] else ''}" for one in workers["processes"]]
+    again = f"; {workers['restarted']} ended and were started again" if workers["restarted"] else ""
+    return f"{', '.join(pids)}{again}"
 
 
 def problem_words(problem: Facts) -> str:

@@ -1,5 +1,6 @@
 """`metaclaw store`: check, back up, restore, repair and migrate the database."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from metaclaw.clock import local_now
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
-    from metaclaw.store import IntegrityReport
+    from metaclaw.store import Database, IntegrityReport
 
 _INSTEAD = {
     "back up": "pg_dump --format=custom --file=metaclaw.dump",
@@ -187,22 +188,45 @@ def _former(where: str) -> str:
 
 
 @store.command()
+@click.option(
+    "--to",
+    metavar="URL",
+    help="Copy everything to this new database, sqlite:///… or postgresql://…; env:NAME holds one.",
+)
 @answers
-def migrate(home: Path) -> CommandOutput:
-    """Update the database to this version's schema, as a start does, and compact it. The proxy must
-    not run.
+def migrate(home: Path, to: str | None) -> CommandOutput:
+    """Update the database to this version's schema, as a start does, and compact it; with --to,
+    copy it to another place instead. No proxy may use it meanwhile.
     """
     from metaclaw.config import load
     from metaclaw.instance import acquire
     from metaclaw.store import SCHEMA_REVISION, compact, open_database
 
     with acquire(home), shown_while("bringing the database up to date"):
-        database = open_database(load(home).store.url.resolve())
-        if database.path is not None:
-            compact(database)
-        database.close()
+        with closing(open_database(load(home).store.url.resolve())) as database:
+            if to is not None:
+                return _moved(database, to)
+            if database.path is not None:
+                compact(database)
     told = f"The database is at schema {SCHEMA_REVISION}."
     return CommandOutput({"schema": SCHEMA_REVISION}, told)
+
+
+def _moved(database: "Database", to: str) -> CommandOutput:
+    from metaclaw.config import Secret
+    from metaclaw.store import open_database, transfer
+
+    with closing(open_database(Secret(to).resolve())) as target:
+        copied = transfer(database, target)
+        place = str(target)
+    turns, rows = copied["turns"], sum(copied.values())
+    return CommandOutput(
+        {"copied_to": place, "turns": turns, "rows": rows, "tables": copied},
+        [
+            f"Copied {counted(turns, 'turn')} and all that was learned ({rows} rows) to {place}.",
+            f"Nothing was changed in {database}. To use the copy: metaclaw config set store.url URL",
+        ],
+    )
 
 
 def _finish_forgetting(home: Path) -> bool:

@@ -36,6 +36,15 @@ class ProxyConfig(Section):
     port: int = Field(
         default=30000, ge=0, le=65535, description="Port to listen on; 0 takes any free port."
     )
+    workers: int = Field(
+        default=1,
+        ge=1,
+        le=256,
+        description=(
+            "Processes that serve on this port, for more requests than one processor core answers."
+            " One of them learns. Not with the embedded model, which has one process."
+        ),
+    )
     api_key: Secret | None = Field(
         default=None,
         description=(

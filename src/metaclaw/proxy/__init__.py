@@ -6,6 +6,7 @@ from metaclaw.proxy.acknowledgement import Acknowledgements
 from metaclaw.proxy.dispatch import Opener, Providers
 from metaclaw.proxy.enforcement.call_judge import CallJudge
 from metaclaw.proxy.enforcement.enforcer import Enforcer, HeldRules, TrueAnswers
+from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.http.connection import Listener
 from metaclaw.proxy.http.server import Gatekeeper, RequestLimits, Server
 from metaclaw.proxy.http.wrong_keys import WrongKeys

@@ -4,6 +4,7 @@ turn.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -50,6 +51,10 @@ class Pipeline:
     ledger: Ledger
     metrics: Metrics
     records: RecordBudget = field(default_factory=RecordBudget)
+    bring: Callable[[Incoming, Origin], Awaitable[Origin]] | None = None
+    """Looks for the session of a request that seems to begin one at other programs on the store,
+    where there may be some.
+    """
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
         """Serve one request and record exactly one turn in the ledger, also if the answer fails or
@@ -65,6 +70,8 @@ class Pipeline:
         self.metrics.began(origin.kind)
         try:
             try:
+                if origin.session_began and self.bring is not None:
+                    origin = await self.bring(incoming, origin)
                 builder = await self._prepare(incoming, origin)
             except asyncio.CancelledError:
                 _forgive_cancellation()

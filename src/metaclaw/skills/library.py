@@ -118,6 +118,10 @@ class SkillLibrary:
         first call, it is the empty generation 0."""
         return self._sync(None)
 
+    def take_over(self) -> LibraryView:
+        """Take over what other homes have published, and return the view."""
+        return self._sync(_FEW_FILES)
+
     def read(self) -> LibraryView:
         """Show the files as they are and write nothing, for a look while no program runs. Raises
         OSError and StoreError."""

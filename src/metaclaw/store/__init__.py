@@ -6,6 +6,7 @@ from metaclaw.domain.training import BatchState
 from metaclaw.store.backups import Backup, SqlBackups, back_up, repair, restore
 from metaclaw.store.compliance import SqlCompliance, SqlTrueAnswers
 from metaclaw.store.database import (
+    FORGETTING,
     Database,
     Queries,
     RemoteWrites,
@@ -19,8 +20,16 @@ from metaclaw.store.episodes import LessonUse, RecurringFailure, SqlEpisodes
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.generations import GenerationRow, InForce, SqlGenerations, SqlTeams
 from metaclaw.store.keys import AuditEntry, SqlKeys, StoredKey, UsedTurn, key_hash
+from metaclaw.store.leadership import (
+    TRAINING_WANTED,
+    Leadership,
+    SharedState,
+    carrying,
+    shared_state,
+)
 from metaclaw.store.learning import SkillAttempt, SqlCandidates, SqlVerdicts
 from metaclaw.store.ledger import SqlLedger
+from metaclaw.store.moving import transfer
 from metaclaw.store.overview import (
     FirstRequest,
     Overview,

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
@@ -38,15 +39,17 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from metaclaw.clock import local_now, utc_now
 from metaclaw.domain.ids import SessionId
 from metaclaw.durable_files import sync_path
-from metaclaw.errors import StoreError
-from metaclaw.store.dialects import WRITE, begins_with, make_engine, store_errors
+from metaclaw.errors import DeposedError, StoreError
+from metaclaw.store.dialects import WRITE, begins_with, limit_pauses, make_engine, store_errors
 from metaclaw.store.rows import ResultRow, pack_json
 from metaclaw.store.schema import (
     HEAD,
     STORED_REVISION,
     backups,
     check_schema,
+    cursors,
     events,
+    index_for_sharing,
     require_head,
     stored_revision,
     upgrade,
@@ -56,6 +59,14 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+EPOCH = "leader:epoch"
+"""The cursor with the number of the program that leads (see `leadership`)."""
+EPOCH_OF_WRITES: ContextVar[int | None] = ContextVar("epoch of writes", default=None)
+FORGETTINGS = "forgettings"
+"""The cursor that counts the sessions that a person wanted forgotten."""
+FORGETTING = "forgetting"
+"""The kind of the event by which programs on one store hear that a session is to be forgotten."""
+_LEADERS_PAUSE_MS = 3500
 _DISCONNECT_S = 5.0
 _MOST_FORGOTTEN = 10_000
 
@@ -82,6 +93,8 @@ class Database:
             event.listen(self.engine, "checkout", self._require_same_files)
         # Connections of `prepare`, which must see databases of any schema.
         self._unverified = make_engine(url, NullPool)
+        self.is_shared = self.path is None
+        """Whether other programs may serve the same sessions at the same time."""
         self.refusal: str | None = None
         """Why there are no connections until `prepare` succeeds: it failed, or the files are being
         written anew.
@@ -89,9 +102,7 @@ class Database:
         self.files: Identity | None = None
         """The files that the ledger has open; there are no connections to others."""
         self.forgotten: OrderedDict[SessionId, datetime] = OrderedDict()
-        """When sessions were last forgotten by this program; what was asked before is not recorded
-        any more.
-        """
+        """When sessions were last forgotten; what was asked before is not recorded any more."""
         self.notices: dict[str, str] = {}
         """What a person should know about the database although it is in use, by subject."""
 
@@ -99,7 +110,7 @@ class Database:
         """Do not record turns of the session whose requests came before; answers may still be under
         way.
         """
-        self.forgotten[session] = until
+        self.forgotten[session] = max(until, self.forgotten.get(session, until))
         while len(self.forgotten) > _MOST_FORGOTTEN:
             self.forgotten.popitem(last=False)
 
@@ -180,6 +191,8 @@ class Database:
             _writing_on(connection),
         ):
             require_head(stored_revision(connection), doing)
+            if (epoch := EPOCH_OF_WRITES.get()) is not None:
+                _require_epoch(connection, epoch, doing)
             yield connection
 
     def prepare(self, *, is_copy: bool = False) -> None:
@@ -205,6 +218,9 @@ class Database:
                 self.path.chmod(mode & 0o700)
         if stored != HEAD:
             self._migrate(stored, is_copy=is_copy)
+        if self.is_shared:
+            with store_errors(doing, self.dialect), self._unverified.begin() as connection:
+                index_for_sharing(connection)
 
     def _notice_empty(self, path: Path) -> None:
         if path.exists() and path.stat().st_size == 0:
@@ -376,6 +392,14 @@ def _writing_on(connection: Connection) -> Iterator[None]:
     connection.execution_options(**{WRITE: True})
     with connection.begin():
         yield
+
+
+def _require_epoch(connection: Connection, epoch: int, doing: str) -> None:
+    """Refuse a write of a former leader. The next one waits until this transaction has ended."""
+    limit_pauses(connection, _LEADERS_PAUSE_MS)
+    query = select(cursors.c.seq).where(cursors.c.name == EPOCH).with_for_update(read=True)
+    if connection.scalar(query) != epoch:
+        raise DeposedError(f"{doing}: another program on this store leads now")
 
 
 def append_event(

@@ -99,6 +99,80 @@ def drop_triggers(connection: Connection) -> None:
             connection.exec_driver_sql(f"DROP TRIGGER {name}")
 
 
+@contextmanager
+def unguarded(connection: Connection) -> Iterator[None]:
+    """A transaction without triggers, in which rows may come in any order. References between them
+    are checked at its end; everything else is taken as it is. Raises StoreError.
+    """
+    if connection.dialect.name == POSTGRESQL:
+        with connection.begin():
+            yield from _unguarded_postgresql(connection)
+        return
+    # Below SQLAlchemy, which would begin a transaction, and in one this has no effect.
+    connection.connection.cursor().execute("PRAGMA foreign_keys = OFF")
+    try:
+        with connection.execution_options(**{WRITE: True}).begin():
+            named = "SELECT sql FROM sqlite_master WHERE type = 'trigger'"
+            triggers = connection.exec_driver_sql(named).scalars().all()
+            drop_triggers(connection)
+            yield
+            if broken := connection.exec_driver_sql("PRAGMA foreign_key_check").first():
+                raise StoreError(
+                    f"a row of {broken[0]} refers to one of {broken[2]} that is missing"
+                )
+            for statement in triggers:
+                connection.exec_driver_sql(statement)
+    finally:
+        connection.invalidate()  # references are not checked on it
+
+
+_REFERENCES: Final = (
+    "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
+    " WHERE contype = 'f' AND connamespace = current_schema()::regnamespace"
+)
+_TRIGGERED: Final = (
+    "SELECT DISTINCT tgrelid::regclass::text FROM pg_trigger JOIN pg_class ON tgrelid = pg_class.oid"
+    " WHERE NOT tgisinternal AND relnamespace = current_schema()::regnamespace"
+)
+
+
+def _unguarded_postgresql(connection: Connection) -> Iterator[None]:
+    tables = connection.exec_driver_sql(_TRIGGERED).scalars().all()
+    references = connection.exec_driver_sql(_REFERENCES).all()
+    for table in tables:
+        connection.exec_driver_sql(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+    for table, name, _ in references:
+        connection.exec_driver_sql(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+    yield
+    for table, name, definition in references:
+        connection.exec_driver_sql(f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition}")
+    for table in tables:
+        connection.exec_driver_sql(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+
+
+def last_number(connection: Connection, table: Table) -> int:
+    """The last number that the database has given a row of this table; it may be gone."""
+    if connection.dialect.name == SQLITE:
+        query = f"SELECT seq FROM sqlite_sequence WHERE name = '{table.name}'"
+        return connection.exec_driver_sql(query).scalar() or 0
+    sequence = f"pg_get_serial_sequence('{table.name}', 'seq')::regclass"
+    query = f"SELECT pg_sequence_last_value({sequence})"
+    return connection.exec_driver_sql(query).scalar() or 0
+
+
+def set_last_number(connection: Connection, table: Table, number: int) -> None:
+    """Have the next row of this table get a higher number."""
+    if not number:
+        return
+    if connection.dialect.name == SQLITE:
+        name = f"'{table.name}'"
+        connection.exec_driver_sql(f"DELETE FROM sqlite_sequence WHERE name = {name}")
+        connection.exec_driver_sql(f"INSERT INTO sqlite_sequence VALUES ({name}, {number})")
+    else:
+        sequence = f"pg_get_serial_sequence('{table.name}', 'seq')"
+        connection.exec_driver_sql(f"SELECT setval({sequence}, {number})")
+
+
 def lock_schema(connection: Connection) -> None:
     """Let only one program change the schema. On SQLite the write lock is held already."""
     if connection.dialect.name == POSTGRESQL:
@@ -121,6 +195,21 @@ def committed(kind: str, table: Table) -> ColumnElement[bool]:
     return literal_column(
         f"age({table.name}.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)", Boolean
     )
+
+
+def server_now_us(connection: Connection) -> int:
+    """The time of the PostgreSQL server, in microseconds: clocks of several machines differ."""
+    query = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    return int(connection.exec_driver_sql(query).scalar_one())
+
+
+def limit_pauses(connection: Connection, most_ms: int) -> None:
+    """End this transaction if the program pauses in it, such as one that was stopped: its locks
+    would keep others waiting. On SQLite they do.
+    """
+    if connection.dialect.name == POSTGRESQL:
+        setting = f"SET LOCAL idle_in_transaction_session_timeout = {most_ms}"
+        connection.exec_driver_sql(setting)
 
 
 def begins_with(kind: str, column: ColumnElement[str], prefix: str) -> ColumnElement[bool]:

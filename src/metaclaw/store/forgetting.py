@@ -27,7 +27,7 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.training import BatchState
 from metaclaw.domain.turn import TurnKind
-from metaclaw.store.database import Database, Queries
+from metaclaw.store.database import FORGETTING, FORGETTINGS, Database, Queries, append_event
 from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.derived_data import DerivedData, erase, find_derived_data, find_scope
 from metaclaw.store.dialects import RefusedError, erase_deleted, lock_table, store_errors
@@ -50,7 +50,7 @@ from metaclaw.store.schema import (
     translations,
     turns,
 )
-from metaclaw.store.usage import SqlCursors, present, write_cursor
+from metaclaw.store.usage import SqlCursors, count_up, present, write_cursor
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +74,13 @@ class SqlForgetting(Queries):
         came earlier and are still being answered."""
         now = self._clock()
         with self._database.writing("noting what is to be forgotten") as connection:
-            if not present(connection, sessions.c.id, {session}):
+            # The lock makes a turn of the session that is being recorded, or this, come first.
+            mine = select(sessions.c.id).where(sessions.c.id == session).with_for_update()
+            if connection.scalar(mine) is None:
                 return
             write_cursor(connection, _ASKED + session, pack_instant(now))
+            append_event(connection, now, FORGETTING, {"session": session})
+            count_up(connection, FORGETTINGS)
         self._database.drop_turns(session, now)
 
     def begun(self) -> dict[SessionId, int]:

@@ -1,6 +1,6 @@
 """Read the ledger. All functions block: call them from a thread, not from the event loop."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -13,8 +13,10 @@ from sqlalchemy import (
     Table,
     and_,
     bindparam,
+    exists,
     func,
     literal,
+    literal_column,
     select,
 )
 
@@ -328,6 +330,32 @@ class LedgerReader(Queries):
             .limit(limit)
         )
         return self._database.read("remembering sessions", query, _trace)
+
+    def trace_of(self, session: SessionId | None, heads: Collection[bytes]) -> SessionTrace | None:
+        """The data by which to recognise a session: the one of this name, else the newest whose
+        last main turn had one of these digests.
+        """
+        is_main = turns.c.kind == literal_column("'main'")  # as in the index
+        later = turns.alias("later")
+        is_last = ~exists().where(
+            later.c.session == turns.c.session,
+            later.c.seq > turns.c.seq,
+            later.c.kind == TurnKind.MAIN,
+        )
+        by_name = turns.c.session == session
+        by_head = turns.c.head.in_(heads) & is_last
+        for is_wanted in ([by_name] if session else []) + ([by_head] if heads else []):
+            query = (
+                select(sessions, turns.c.id.label("turn"), *turns.c["head", "segment", "channel"])
+                .join_from(turns, sessions, sessions.c.id == turns.c.session)
+                .where(is_main, is_wanted)
+                .order_by(turns.c.seq.desc())
+                .limit(1)
+            )
+            found = self._database.read_one("looking for a session", query, _trace)
+            if found is not None:
+                return found
+        return None
 
     def events(self, after: int = 0, limit: int = 100) -> list[LedgerEvent]:
         """Events behind the cursor `after`."""

@@ -325,6 +325,17 @@ def upgrade(connection: Connection, doing: str) -> None:
     _run(connection, [*statements, f"INSERT INTO {_VERSION_TABLE} VALUES ('{HEAD}')"])
 
 
+def index_for_sharing(connection: Connection) -> None:
+    """Have sessions found by their last request, where several programs serve them. A single one
+    goes without, because every turn pays for it.
+    """
+    if "ix_turns_head" not in {one["name"] for one in inspect(connection).get_indexes("turns")}:
+        lock_schema(connection)
+        connection.exec_driver_sql(
+            "CREATE INDEX IF NOT EXISTS ix_turns_head ON turns (head) WHERE kind = 'main'"
+        )
+
+
 def _run(connection: Connection, statements: Iterable[str]) -> None:
     # Below SQLAlchemy, which would take a percent sign for a parameter.
     cursor = connection.connection.cursor()

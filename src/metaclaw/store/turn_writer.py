@@ -38,6 +38,8 @@ from metaclaw.errors import StoreError
 from metaclaw.store import schema
 from metaclaw.store.compliance import attempts_of, enforcement_rows
 from metaclaw.store.database import (
+    FORGETTING,
+    FORGETTINGS,
     Database,
     FilesLostError,
     Identity,
@@ -64,6 +66,8 @@ from metaclaw.store.rows import (
     session_rows,
     tokens_row,
     turn_row,
+    unpack_instant,
+    unpack_json,
 )
 from metaclaw.store.schema import HEAD, STORED_REVISION, require_head
 
@@ -147,6 +151,7 @@ class TurnWriter:
             )
             self._cursor: DBAPICursor = self._connection.connection.cursor()
             self._cursor.execute(lock_patience(dialect.name, _LOCK_PATIENCE_MS))
+            self._forgettings = self._count_forgettings()
         self.files: Identity = () if self._path is None else identify(self._path)
         database.files = None if self._path is None else self.files
 
@@ -162,15 +167,40 @@ class TurnWriter:
                 # Tested after BEGIN: a session is marked as forgotten before its turns are deleted,
                 # so that this turn is either dropped here or deleted there.
                 if self._database.forgotten:
-                    turns = [
-                        turn
-                        for turn in turns
-                        if not self._database.is_dropped(turn.session, turn.times.received_at)
-                    ]
+                    turns = [turn for turn in turns if not self._is_dropped(turn)]
                 self._write_turns(turns)
                 self._write_ends(ends)
                 self._insert(schema.events, [_event_row(item) for item in announcements])
+            if self._hears_of_forgetting() and any(map(self._is_dropped, items)):
+                self.undo()
+                self.write(items)
+                return
             self._cursor.execute("COMMIT")
+
+    def _is_dropped(self, item: Item) -> bool:
+        return isinstance(item, Turn) and self._database.is_dropped(
+            item.session, item.times.received_at
+        )
+
+    def _hears_of_forgetting(self) -> bool:
+        """Whether another program has begun to forget a session. Asked after the sessions' rows
+        were written, which waits for a program that is beginning to (`SqlForgetting.begin`)."""
+        if not self._database.is_shared:
+            return False
+        count = self._count_forgettings()
+        missed, self._forgettings = count - self._forgettings, count
+        if missed <= 0:
+            return False
+        self._cursor.execute(f"{_FORGOTTEN} LIMIT {missed:d}")
+        for at_us, data in self._cursor.fetchall():
+            session = SessionId(str(unpack_json(data)["session"]))
+            self._database.drop_turns(session, unpack_instant(at_us))
+        return True
+
+    def _count_forgettings(self) -> int:
+        self._cursor.execute(_COUNT_FORGETTINGS)
+        row = self._cursor.fetchone()
+        return row[0] if row else 0
 
     @contextmanager
     def _using_files(self, doing: str) -> Iterator[None]:
@@ -310,6 +340,8 @@ class TurnWriter:
 
 
 _FIND = select(schema.turns.c.seq).where(schema.turns.c.id == bindparam("id"))
+_COUNT_FORGETTINGS = f"SELECT seq FROM cursors WHERE name = '{FORGETTINGS}'"
+_FORGOTTEN = f"SELECT at_us, data FROM events WHERE kind = '{FORGETTING}' ORDER BY seq DESC"
 
 
 def _number_end() -> Insert:

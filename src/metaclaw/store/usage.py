@@ -65,6 +65,11 @@ class SqlCursors(Queries):
         with self._database.writing("moving a cursor") as connection:
             write_cursor(connection, name, seq)
 
+    def count_up(self, name: str) -> None:
+        """Move a cursor by one, which programs on the same store notice (`shared_state`)."""
+        with self._database.writing("counting up") as connection:
+            count_up(connection, name)
+
     @writes
     def drop_cursor(self, name: str) -> None:
         """Remove the cursor of this name, if there is one."""
@@ -90,6 +95,13 @@ def write_cursor(connection: Connection, name: str, seq: int) -> None:
     """Set a cursor in the caller's transaction."""
     row = insert_into(cursors, connection.dialect.name).values(name=name, seq=seq)
     connection.execute(row.on_conflict_do_update(index_elements=["name"], set_={"seq": seq}))
+
+
+def count_up(connection: Connection, name: str) -> None:
+    """Move a cursor by one in the caller's transaction, as the only one at a time."""
+    row = insert_into(cursors, connection.dialect.name).values(name=name, seq=1)
+    more = {"seq": cursors.c.seq + 1}
+    connection.execute(row.on_conflict_do_update(index_elements=["name"], set_=more))
 
 
 def present(connection: Connection, column: Column[_T], wanted: Collection[_T]) -> set[_T]:

@@ -26,7 +26,15 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.learn import Learning, Supervisor, TokenRoom
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import CORRECTION_READ, Budgets, SkillLibrary
-from metaclaw.store import Database, SqlBatches, SqlCompliance, SqlPolicies, SqlTeams
+from metaclaw.store import (
+    TRAINING_WANTED,
+    Database,
+    SqlBatches,
+    SqlCompliance,
+    SqlCursors,
+    SqlPolicies,
+    SqlTeams,
+)
 from metaclaw.training.abilities import GeneralAbilities
 from metaclaw.training.absorption import AbsorptionTest
 from metaclaw.training.checkpoints import split_golden
@@ -180,6 +188,9 @@ class SlowLearning:
         )
         self.slow = self._make_loop()
         self._starvation = Starvation(windows)
+        self._cursors = SqlCursors(database)
+        self.is_training = True
+        """False while another program on the store trains."""
 
     def _skill(self, name: SkillName) -> Skill | None:
         return self._library.view.get(name)
@@ -317,6 +328,7 @@ class SlowLearning:
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
+        self.is_training = True
         supervisor.run("policy", self._tend)
         if self._policy.mode != "skills_only":
             supervisor.run("slow", self._train)
@@ -349,7 +361,9 @@ class SlowLearning:
         reasons: dict[str, Json] = {reason.value: count for reason, count in rejections.items()}
         if unscorable := await run_sync(self.turns.unscorable):
             reasons[NOTHING_SCORES] = unscorable
-        if turns or continues:
+        if not self.is_training:
+            await run_sync(self._cursors.count_up, TRAINING_WANTED)
+        elif turns or continues:
             self._open_window("a person asked for it")
             if turns:
                 self.slow.demand()

@@ -3,8 +3,8 @@ other sites.
 
 The cookie is signed with a secret derived from the proxy's key: it stays valid after a restart, and
 becomes invalid when the key changes or its session is ended; ended sessions are kept in a file
-until their cookies expire. Links are kept in memory: each works once, for ten minutes, until the
-program stops."""
+until their cookies expire. A link is signed likewise and works once, for ten minutes; a used one is
+kept in that file, so that every worker of the home knows it."""
 
 import hmac
 import ipaddress
@@ -12,6 +12,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -29,7 +30,6 @@ log = logging.getLogger(__name__)
 
 _LIFETIME_S: Final = 30 * 24 * 3600
 _LINK_S: Final = 600
-_MOST_LINKS: Final = 64
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 SIGN_IN: Final = "/ui/sign-in"
 _PUBLIC: Final = (SIGN_IN, "/ui/style.css", "/ui/script.js", "/ui/icon.svg")
@@ -49,41 +49,36 @@ class SignIn:
     ) -> None:
         """`ended` is the file of ended sessions. `is_loopback`: the proxy listens only on this
         machine, so that no other host name may be used for it."""
-        self._secret = hmac.digest(key.encode(), b"MetaClaw page session", sha256)
+        self._secret = secret_of(key)
         self.holder = keyring.holder
         self.marked = keyring.marked
         self._is_loopback = is_loopback
         self._clock = clock
-        self._links: dict[bytes, tuple[float, Person]] = {}
         self._ended_file = ended
         self._ended = _read_ended(ended)
+        self._read_at = 0
         self._writing = Lock()
 
     def new_link(self, url: str, person: Person = HOME) -> str:
         """Create an address that signs a person's browser in, once, within ten minutes. `url` is
         the proxy's URL.
         """
-        token = secrets.token_urlsafe(24)
-        while len(self._links) >= _MOST_LINKS:
-            del self._links[next(iter(self._links))]
-        self._links[_digest(token)] = self._clock() + _LINK_S, person
-        return f"{url}{SIGN_IN}?token={token}"
+        return new_link(self._secret, url, person, self._clock())
 
     def take_link(self, token: str) -> Person | None:
-        """Use a link up; return whom it signs in if it was valid."""
-        until, person = self._links.pop(_digest(token), (0.0, HOME))
-        return person if until > self._clock() else None
+        """Use a link up; whom it signs in, None if it is not valid. Blocks for a moment."""
+        if not self.has_link(token):
+            return None
+        self.end_session(token)
+        return self.marked(_mark(token))
 
     def has_link(self, token: str) -> bool:
         """Whether a link is valid, without using it up."""
-        return self._links.get(_digest(token), (0.0, HOME))[0] > self._clock()
+        return self._is_valid("link", token)
 
     def new_cookie(self, person: Person) -> str:
         """The value of a new session's cookie. It is valid while the person's key is."""
-        payload = f"{int(self._clock()) + _LIFETIME_S}.{secrets.token_urlsafe(12)}"
-        if person.mark:
-            payload += f".{person.mark}"
-        return f"{payload}.{self._signature('session', payload)}"
+        return _signed(self._secret, "session", person, int(self._clock()) + _LIFETIME_S)
 
     def person_of(self, headers: Mapping[str, str]) -> Person | None:
         """Who is signed in by the cookie of a request; None if nobody is."""
@@ -104,9 +99,10 @@ class SignIn:
         return None
 
     def end_session(self, session: str) -> None:
-        """Make a valid cookie invalid, also after a restart. Blocks."""
+        """Make a valid cookie or link invalid, also at other workers and after a restart. Blocks."""
         with self._writing:
             now = self._clock()
+            self._read_again()
             kept = {digest: until for digest, until in self._ended.items() if until > now}
             self._ended = {**kept, _digest(session).hex(): int(session.partition(".")[0])}
             try:
@@ -119,9 +115,17 @@ class SignIn:
                     error,
                 )
 
+    def _read_again(self) -> None:
+        """Take over what another worker of this home has ended."""
+        with suppress(OSError):
+            changed = self._ended_file.stat().st_mtime_ns
+            if changed != self._read_at:
+                self._read_at = changed
+                self._ended |= _read_ended(self._ended_file)
+
     def form_token(self, session: str) -> str:
         """The token in every form of a session's pages."""
-        return self._signature("form", session)
+        return _signature(self._secret, "form", session)
 
     def is_form_token(self, session: str, token: str) -> bool:
         """Whether a form was made for this session."""
@@ -158,12 +162,17 @@ class SignIn:
 
     def is_open(self, value: str) -> bool:
         """Whether this is the cookie of a session that has neither expired nor been ended."""
+        return self._is_valid("session", value)
+
+    def _is_valid(self, purpose: str, value: str) -> bool:
         payload, _, signature = value.rpartition(".")
         until = payload.partition(".")[0]
         if not hmac.compare_digest(
-            signature.encode("utf-8", "replace"), self._signature("session", payload).encode()
+            signature.encode("utf-8", "replace"),
+            _signature(self._secret, purpose, payload).encode(),
         ):
             return False
+        self._read_again()
         is_running = until.isascii() and until.isdigit() and int(until) > self._clock()
         return (
             is_running
@@ -171,14 +180,30 @@ class SignIn:
             and _digest(value).hex() not in self._ended
         )
 
-    def _signature(self, purpose: str, value: str) -> str:
-        return hmac.new(
-            self._secret, f"{purpose}:{value}".encode("utf-8", "replace"), sha256
-        ).hexdigest()
+
+def secret_of(key: str) -> bytes:
+    """What links and cookies of a home with this key are signed with."""
+    return hmac.digest(key.encode(), b"MetaClaw page session", sha256)
+
+
+def new_link(secret: bytes, url: str, person: Person, now: float) -> str:
+    """An address that signs a person's browser in."""
+    return f"{url}{SIGN_IN}?token={_signed(secret, 'link', person, int(now) + _LINK_S)}"
+
+
+def _signed(secret: bytes, purpose: str, person: Person, until: int) -> str:
+    payload = f"{until}.{secrets.token_urlsafe(24)}"
+    if person.mark:
+        payload += f".{person.mark}"
+    return f"{payload}.{_signature(secret, purpose, payload)}"
+
+
+def _signature(secret: bytes, purpose: str, value: str) -> str:
+    return hmac.new(secret, f"{purpose}:{value}".encode("utf-8", "replace"), sha256).hexdigest()
 
 
 def _mark(session: str) -> str:
-    """The mark of the key that a cookie was made for; empty for the home's."""
+    """The mark of the key that a cookie or link was made for; empty for the home's."""
     return "".join(session.split(".")[2:-1])
 
 

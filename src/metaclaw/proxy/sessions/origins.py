@@ -145,6 +145,12 @@ class Origins:
             self._side(seen, assigned) if seen.kind is TurnKind.SIDE else self._main(seen, assigned)
         )
 
+    def prefixes(
+        self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], path: str
+    ) -> list[bytes]:
+        """The digests at which another program may have seen this conversation last."""
+        return self._read(wire, headers, body, None, path).request.conversation.digests[:-1]
+
     def finished(self, origin: Origin, turn: TurnId | None, end: TurnEnd) -> None:
         """Record the end of an answer; `turn` is None if none was recorded. After a failure the
         client may repeat the request, or continue from the request before it."""
