@@ -213,7 +213,7 @@ class TurnBuilder:
 
     def release(self) -> None:
         """Free the records: the turn is written, or waits in the ledger's memory."""
-        self.drop_provider_bytes()
+        self._said.release()
         self.drop_client_bytes()
 
     @property
