@@ -139,7 +139,7 @@ class DigestCache:
         if payload is None:
             found = (None, False, parts)
         else:
-            has_words = payload[0] == "user" and any(type(part) is str for part in payload[1:])
+            has_words = payload[0] == "user" and str in map(type, payload[1:])
             try:
                 found = (sha256(_encode(payload)).digest(), has_words, parts)
             except _UNENCODABLE:
