@@ -195,10 +195,9 @@ class MessageChain:
             known = recall(mark)
             item = items[index] if known is None else None
             count = count_parts(item) if known is None else known[2]
-            if count:
-                parts += count
-                if read is not None:  # before `learn`, which takes long for too many parts
-                    read.take_parts(parts)
+            parts += count
+            if known is None and read is not None:
+                read.take_parts(parts)  # before `learn`, which takes long for too many parts
             digest, has_words, _ = known or cache.learn(mark, item, count)
             if digest is None:
                 continue
@@ -207,6 +206,8 @@ class MessageChain:
             before = sha256(before + digest).digest()
             digests.append(before)
             indices.append(index)
+        if read is not None:
+            read.take_parts(parts)
 
     @property
     def head(self) -> bytes:
