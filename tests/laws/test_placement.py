@@ -96,7 +96,7 @@ class Conversation:
         )
         origin = self.origins.identify(Wire.CHAT, headers, parsed)
         self.segment = origin.segment
-        placed = self.placer.place(incoming, origin, self.placer.query(incoming, origin))
+        placed = self.placer.place(self.placer.ask(incoming, origin))
         self.origins.finished(origin, new_turn_id(), TurnEnd.COMPLETED)
         self.seen = json.loads(apply_splices(body, placed.splices))["messages"]
         return placed

@@ -180,7 +180,7 @@ class Talk:
         )
         origin = self.origins.identify(self.wire, headers, parsed)
         self.segment = origin.segment
-        placed = self.placer.place(incoming, origin, self.placer.query(incoming, origin))
+        placed = self.placer.place(self.placer.ask(incoming, origin))
         self.origins.finished(origin, new_turn_id(), end)
         return placed, apply_splices(body, placed.splices)
 

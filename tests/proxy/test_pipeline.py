@@ -28,7 +28,7 @@ from metaclaw.domain.skill import Nearness
 from metaclaw.domain.turn import Origin, Scope, TurnEnd
 from metaclaw.errors import UpstreamError
 from metaclaw.proxy.http.client import Client, Incoming
-from metaclaw.proxy.placement import NoSimilarity, Placed
+from metaclaw.proxy.placement import Asked, NoSimilarity, Placed
 from tests.support.application import configured, opened
 
 pytestmark = pytest.mark.anyio
@@ -105,9 +105,9 @@ class Traced(NoSimilarity):
             self.trace.append(f"recognised {body['user']}")
             return identify(wire, headers, body, *rest, **named)
 
-        def placed(incoming: Incoming, *rest: Any, **named: Any) -> Placed:
-            self.trace.append(f"placed {incoming.json['user']}")
-            return place(incoming, *rest, **named)
+        def placed(asked: Asked, *rest: Any, **named: Any) -> Placed:
+            self.trace.append(f"placed {asked.incoming.json['user']}")
+            return place(asked, *rest, **named)
 
         self.pipeline.origins.identify = identified  # type: ignore[method-assign]
         self.pipeline.placer.place = placed  # type: ignore[method-assign]

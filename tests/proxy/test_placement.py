@@ -83,8 +83,9 @@ class Talk:
         )
         origin = self.origins.identify(Wire.CHAT, headers, incoming.json)
         self.session = origin.session
-        self.query = self.placer.query(incoming, origin)
-        placed = self.placer.place(incoming, origin, self.query)
+        asked = self.placer.ask(incoming, origin)
+        self.query = asked.query
+        placed = self.placer.place(asked)
         self.origins.finished(origin, new_turn_id(), TurnEnd.COMPLETED)
         self.provider_saw.append(json.loads(apply_splices(body, placed.splices))["messages"])
         return placed

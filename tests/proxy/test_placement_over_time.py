@@ -91,9 +91,7 @@ class Talk:
             time.perf_counter(),
         )
         origin = self.house.origins.identify(Wire.CHAT, headers, incoming.json)
-        placed = self.house.placer.place(
-            incoming, origin, self.house.placer.query(incoming, origin)
-        )
+        placed = self.house.placer.place(self.house.placer.ask(incoming, origin))
         self.house.origins.finished(origin, new_turn_id(), TurnEnd.COMPLETED)
         self.provider_saw.append(json.loads(apply_splices(body, placed.splices))["messages"])
         return placed

@@ -58,7 +58,7 @@ async def answered(slot: PolicySlot, *models: Model) -> tuple[int, str]:
         time.perf_counter(),
     )
     origin = Origins().identify(Wire.CHAT, {}, incoming.json)
-    placed = placer.place(incoming, origin, placer.query(incoming, origin))
+    placed = placer.place(placer.ask(incoming, origin))
     draft = TurnBuilder(
         new_turn_id(), incoming, origin, placed.stamp, placed.placements, placed.splices
     )

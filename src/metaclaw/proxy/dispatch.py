@@ -197,11 +197,12 @@ class Opener:
         ask = self._ask_with_tools if builder.skill_tools.names else self._ask
         candidate, opened = await open_first(chosen, partial(ask, builder), self.health)
         builder.provider, builder.model = candidate.name, candidate.model
-        if moves_on(opened.status):
+        status = opened.status
+        if moves_on(status):
             # it holds bytes of a provider that was asked later and failed
             builder.drop_provider_bytes()
-        elif opened.status in _KEY_REFUSED and self._providers.is_own_key(candidate.name):
-            self.health.failed(candidate.name, f"it refused our key with status {opened.status}")
+        elif status in _KEY_REFUSED and self._providers.is_own_key(candidate.name):
+            self.health.failed(candidate.name, f"it refused our key with status {status}")
         if builder.stamp.policy_version != BASE_POLICY and not self._providers.has_versions(
             candidate.name
         ):
@@ -460,14 +461,11 @@ def is_stream(headers: Headers, *, asked: bool) -> bool:
     """Whether an answer is a stream, by its media type. Some servers stream unasked, others omit
     the media type.
     """
-    kind = next(
-        (
-            value.partition(";")[0].strip().lower()
-            for name, value in headers
-            if name.lower() == "content-type"
-        ),
-        "",
-    )
+    kind = ""
+    for name, value in headers:
+        if name.lower() == "content-type":
+            kind = value.partition(";")[0].strip().lower()
+            break
     return kind == "text/event-stream" or (asked and kind != "application/json")
 
 

@@ -96,8 +96,8 @@ class Metrics:
 
     def served(self, turn: Turn, *, durable: bool) -> None:
         """Count a recorded turn."""
-        times, usage, wire = turn.times, turn.usage, turn.wire.value
-        self._turns[wire, turn.kind.value, turn.end.value].value += 1
+        times, usage, wire = turn.times, turn.usage, turn.wire
+        self._turns[wire, turn.kind, turn.end].value += 1
         self._durations[wire].add(times.duration_s)
         if times.first_byte_s is not None:
             self._first_bytes[wire].add(times.first_byte_s)

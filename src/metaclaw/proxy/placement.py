@@ -125,13 +125,16 @@ class _Adopted(msgspec.Struct, frozen=True, gc=False):
         return tuple(named.split())
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """A request, and what its placement is chosen from, each read once."""
 
     incoming: Incoming
     origin: Origin
     view: LibraryView
     today: date
+    query: str
+    """The text to search the library for by meaning; empty if the request begins no task, or if
+    nothing has to be ranked."""
 
 
 @dataclass(eq=False)
@@ -164,18 +167,15 @@ class Placer:
         self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
-    def query(self, incoming: Incoming, origin: Origin) -> str:
-        """The text to search the library for by meaning before `place`; empty if the request begins
-        no task, or if nothing has to be ranked.
-        """
-        if not self.enabled or origin.kind is TurnKind.SIDE or not origin.task:
-            return ""
-        if _goes_on(self._known(origin), origin):
-            return ""
-        budgets, view = self._budgets_for(incoming), self.view()
-        if not view.is_ranked(budgets, origin.scope, self.teams, today=self.today()):
-            return ""
-        return query_text(origin.task)
+    def ask(self, incoming: Incoming, origin: Origin) -> Asked:
+        """Read what the placement of a request is chosen from."""
+        view, today, query = self.view(), self.today(), ""
+        is_task = self.enabled and origin.task and origin.kind is not TurnKind.SIDE
+        if is_task and not _goes_on(self._known(origin), origin):
+            budgets = self._budgets_for(incoming)
+            if view.is_ranked(budgets, origin.scope, self.teams, today=today):
+                query = query_text(origin.task)
+        return Asked(incoming, origin, view, today, query)
 
     def _known(self, origin: Origin) -> _Adopted | None:
         """What the session has. If it begins only now, the state under its id is another's."""
@@ -184,18 +184,17 @@ class Placer:
     def _budgets_for(self, incoming: Incoming) -> Budgets:
         return self._brief if self.is_embedded(incoming.wire, incoming.model) else self.budgets
 
-    def place(
-        self, incoming: Incoming, origin: Origin, query: str, nearness: Nearness | None = None
-    ) -> Placed:
-        """Choose stamp and placements of this request from the current library. `query` is the
-        result of `query`. `nearness` says how near each skill is to it in meaning."""
-        asked = _Asked(incoming, origin, self.view(), self.today())
+    def place(self, asked: Asked, nearness: Nearness | None = None) -> Placed:
+        """Choose stamp and placements of a request. `nearness` says how near each skill is to its
+        query in meaning.
+        """
+        incoming, origin = asked.incoming, asked.origin
         version = self.policy.serving.version
         if origin.kind is TurnKind.SIDE:
             return self._place_aside(asked, version)
         before = adopted = self._known(origin)
         if adopted is None or not _goes_on(adopted, origin):
-            adopted = self._adopt(asked, before, version, query, nearness)
+            adopted = self._adopt(asked, before, version, nearness)
         if self.enabled:
             adopted = self._with_lessons(asked, adopted)
         held = () if before is None else _held_by_provider(incoming, before)
@@ -237,11 +236,11 @@ class Placer:
             placed = (*placed, *_reminded(due, tail, spliced))
         return Placed(stamp, placed, spliced.splices, listed, tools)
 
-    def _place_aside(self, asked: _Asked, version: int) -> Placed:
+    def _place_aside(self, asked: Asked, version: int) -> Placed:
         """Place the rules about what a side turn writes. The blocks of its session do not
         change.
         """
-        incoming, origin, view, today = asked
+        incoming, origin, view, today, _ = asked
         words = words_for(origin.kind_reason) if self.enabled else None
         rules: tuple[Skill, ...] = ()
         if words is not None:
@@ -307,14 +306,13 @@ class Placer:
 
     def _adopt(
         self,
-        asked: _Asked,
+        asked: Asked,
         before: _Adopted | None,
         version: int,
-        query: str,
         nearness: Nearness | None,
     ) -> _Adopted:
-        incoming, origin, view, today = asked
-        found = self._select(asked, version, query, nearness) if self.enabled else _NOTHING
+        incoming, origin, view, today, _ = asked
+        found = self._select(asked, version, nearness) if self.enabled else _NOTHING
         kept: tuple[Placement, ...] = ()
         extras: tuple[Placement, ...] = ()
         if before is None:
@@ -353,7 +351,7 @@ class Placer:
             and self.takes_tools(incoming.wire, incoming.model)
         )
 
-    def _tools(self, asked: _Asked, adopted: _Adopted) -> SkillTools:
+    def _tools(self, asked: Asked, adopted: _Adopted) -> SkillTools:
         """The tools of ours in this request, if it can have the session's."""
         if not adopted.tools or not self._may_offer(asked.incoming):
             return NO_TOOLS
@@ -371,9 +369,9 @@ class Placer:
 
         return SkillTools(adopted.tools, read, find)
 
-    def _with_lessons(self, asked: _Asked, adopted: _Adopted) -> _Adopted:
+    def _with_lessons(self, asked: Asked, adopted: _Adopted) -> _Adopted:
         """Add the lessons that the new results of tools need."""
-        incoming, origin, view, today = asked
+        incoming, origin, view, today, _ = asked
         speaker = view.in_scope(origin.scope, self.teams, today)
         lessons = speaker.lessons
         if not lessons:
@@ -400,18 +398,16 @@ class Placer:
         self._remember(origin.session, adopted)
         return adopted
 
-    def _select(
-        self, asked: _Asked, version: int, query: str, nearness: Nearness | None
-    ) -> Selection:
+    def _select(self, asked: Asked, version: int, nearness: Nearness | None) -> Selection:
         """Select items for the task and its speaker, except skills that the weights that will
         answer have absorbed.
         """
-        incoming, origin, view, today = asked
+        incoming, origin, view, today, _ = asked
         absorbed = self.policy.absorbed(version)
         if absorbed and not self.policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
         return view.select(
-            query,
+            asked.query,
             self._budgets_for(incoming),
             origin.scope,
             self.teams,
@@ -467,7 +463,7 @@ class Placer:
         return Selection(rules, full, listed)
 
     def _still_valid(
-        self, before: _Adopted, asked: _Asked, holds: Callable[[Placement], bool]
+        self, before: _Adopted, asked: Asked, holds: Callable[[Placement], bool]
     ) -> tuple[Placement, ...]:
         """The blocks that may stay: their anchor is still in the history, and all their items are
         in force for this speaker with the same text. All blocks behind a dropped one are dropped
@@ -484,7 +480,7 @@ class Placer:
             kept.append(placement)
         return tuple(kept)
 
-    def _holds(self, asked: _Asked, replaced: frozenset[str], placement: Placement) -> bool:
+    def _holds(self, asked: Asked, replaced: frozenset[str], placement: Placement) -> bool:
         """Whether every item of a block is in force for this speaker, with the text that is in the
         block.
         """
@@ -497,7 +493,7 @@ class Placer:
                     return False
         return True
 
-    def _is_for(self, skill: Skill, asked: _Asked) -> bool:
+    def _is_for(self, skill: Skill, asked: Asked) -> bool:
         scope = asked.origin.scope
         is_here = skill.is_for(scope) and not skill.is_expired(asked.today)
         return is_here and applies(skill.scope, scope, self.teams)
@@ -646,7 +642,8 @@ MOST_SEARCHED: Final = 20_000
 memory.
 """
 
-_LONG_NUMBER: Final = re.compile("[0-9]{4,}")
+# Written so that a search skips to the next digit: it takes half the time of `[0-9]{4,}`.
+_LONG_NUMBER: Final = re.compile("[0-9][0-9]{3,}")
 
 
 class Search(Protocol):
@@ -694,8 +691,9 @@ class LibrarySimilarity:
         """The skills near a request in meaning, for this speaker; None if the search is not
         possible in time.
         """
-        self.follow()
         view = self._view()
+        if view is not self._followed:
+            self.follow()
         if not view.count:
             return None
         # Requests that differ only in a long number (a ticket, a date) share one cache entry.

@@ -213,7 +213,7 @@ class TurnBuilder:
 
     def release(self) -> None:
         """Free the records: the turn is written, or waits in the ledger's memory."""
-        self.drop_provider_bytes()
+        self._said.release()
         self.drop_client_bytes()
 
     @property
@@ -292,8 +292,9 @@ class TurnBuilder:
         )
 
     def _cut_record(self) -> AnswerRecord | None:
-        records = (self._said, self._seen)
-        return next((record for record in records if record is not None and record.is_cut), None)
+        if self._said.is_cut:
+            return self._said
+        return self._seen if self._seen is not None and self._seen.is_cut else None
 
     def headers(self) -> RawHeaders:
         """The `x-metaclaw-*` header fields of the response."""
@@ -399,11 +400,11 @@ async def relay(builder: TurnBuilder, opened: RelayedAnswer, client: Client) -> 
     """Send the provider's bytes to a client of the same wire."""
     raw = raw_headers(opened.headers) + builder.headers()
     builder.streamed = opened.opening is not None and opened.facts is None
-    builder.status = opened.status
+    status = builder.status = opened.status
     if opened.opening is not None:
         if not builder.streamed:
             return await _relay_long(builder, opened, opened.opening, raw, client)
-        client.start(opened.status, raw)
+        client.start(status, raw)
         return await _relay_stream(builder, opened, opened.opening, client)
     return await _relay_whole(builder, opened, raw, client)
 
@@ -512,12 +513,12 @@ async def _relay_whole(
 ) -> bytes:
     facts = opened.facts
     if facts is None:
-        message, _ = parse_error(opened.status, await builder.gather(opened.reply))
-        builder.fail(opened.status, message)
+        message, _ = parse_error(builder.status, await builder.gather(opened.reply))
+        builder.fail(builder.status, message)
     else:
         builder.set_facts(facts)
         builder.end = TurnEnd.COMPLETED
-    client.defer(opened.status, headers)
+    client.defer(builder.status, headers)
     body = builder.provider_bytes
     if builder.footer is None or facts is None:
         return body

@@ -291,7 +291,7 @@ class _BodyEdit:
     def items(self) -> Sequence[Json] | None:
         """The messages; None if they are not a list."""
         if self._listed is not None:
-            return self._listed
+            return self._listed.items
         items = self.parsed.get(self._list_key)
         return items if isinstance(items, list) else None
 

@@ -39,7 +39,6 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from heapq import nlargest
 from itertools import chain
 from math import log, sqrt
@@ -163,11 +162,6 @@ def telling_words(query: str) -> list[str]:
     return [
         word for word in list_words(query[:_MOST_QUERY_CHARS]) if word.isalpha() or terms_of(word)
     ]
-
-
-def words_digest(words: Sequence[str]) -> bytes:
-    """A short key for the words of a request, without its text."""
-    return blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 MOST_LISTABLE = 512

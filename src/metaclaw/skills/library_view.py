@@ -23,7 +23,7 @@ from metaclaw.skills.block import (
     listed_briefly,
     rule_line,
 )
-from metaclaw.skills.index import SkillIndex, SkillQuery, telling_words, words_digest
+from metaclaw.skills.index import SkillIndex, SkillQuery, telling_words
 from metaclaw.skills.query import query_text
 from metaclaw.skills.scopes import (
     Teams,
@@ -159,7 +159,7 @@ class LibraryView:
         # Requests that differ only in numbers and the like (a ticket's number, today's date) share
         # an entry of the cache.
         words = telling_words(query) if query else []
-        key = (words_digest(words) if words else b"", budgets, without, nearness)
+        key = (hash(" ".join(words)), budgets, without, nearness)  # a hash does not keep the text
         selection = speaker.cached.get(key)
         if selection is None:
             wanted = self.index.read(words)
@@ -201,7 +201,8 @@ class LibraryView:
 
     def in_scope(self, scope: Scope | None, teams: Teams | None, today: date) -> InScope:
         """Rules and skills in scope for this speaker, for any request."""
-        ranks, speaker = self._ranks(scope, teams), scope or _UNKNOWN
+        ranks = self._ranks(scope, teams) if self._scopes else _FOR_EVERYONE
+        speaker = scope or _UNKNOWN
         key = ranks, speaker.workspace, speaker.channel
         known = self._speakers.get(key)
         if known is None or (known.until is not None and today > known.until):
@@ -214,11 +215,9 @@ class LibraryView:
 
     def scopes_of(self, scope: Scope, teams: Teams | None) -> frozenset[str]:
         """The speaker's scopes that some skill here has."""
-        return frozenset([named for named, _ in self._ranks(scope, teams)])
+        return frozenset([named for named, _ in self._ranks(scope, teams)] if self._scopes else ())
 
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
-        if not self._scopes:
-            return _FOR_EVERYONE
         return frozenset(
             named for named in applying(scope, teams).items() if named[0] in self._scopes
         )

@@ -1,8 +1,8 @@
 """Decode a request's body, and find the positions of its values in the JSON bytes.
 
 An agent sends its whole conversation with every request, and nearly all of it has been seen before.
-So the top-level fields are decoded at once, but each message stays bytes until it is needed. A body
-with an unusual shape is decoded completely.
+So the top-level fields are decoded at once, but each message of a long body stays bytes until it is
+needed. A body with an unusual shape is decoded completely.
 
 msgspec gives the bytes of every value but not their position. Positions are found by walking from
 one value to the next, and each is checked against the bytes. A position that cannot be found with
@@ -241,6 +241,8 @@ MAX_INLINE_BYTES = 4 * 1024 * 1024
 refusal does not stall the event loop. So is a body above `SMALL_BYTES` that has many values, or
 that only the lenient decoder might read."""
 SMALL_BYTES = 256 * 1024
+_SHORT_BYTES = 16 * 1024
+"""The messages of a body of at most this size are decoded at once."""
 _MANY_COMMAS = 50_000
 _TO_COMMA = re.compile(rb'[^",]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^",]*+)*+,', re.DOTALL)
 
@@ -255,20 +257,17 @@ def is_costly(body: bytes) -> bool:
     return size > SMALL_BYTES and (size > MAX_INLINE_BYTES or body.count(b",") > _MANY_COMMAS)
 
 
-class Listed(Sequence[Json]):
-    """The messages of a body, each decoded on first use. `raws` are their bytes, `spans` their
-    positions.
-    """
+class _Undecoded(Sequence[Json]):
+    """Messages that are decoded on first use."""
 
-    __slots__ = ("_known", "raws", "spans")
+    __slots__ = ("_known", "_raws")
 
-    def __init__(self, raws: list[bytes], spans: list[Span]) -> None:
-        self.raws = raws
-        self.spans = spans
+    def __init__(self, raws: list[bytes]) -> None:
+        self._raws = raws
         self._known: dict[int, Json] = {}
 
     def __len__(self) -> int:
-        return len(self.raws)
+        return len(self._raws)
 
     @overload
     def __getitem__(self, index: int) -> Json: ...
@@ -276,16 +275,24 @@ class Listed(Sequence[Json]):
     def __getitem__(self, index: slice) -> Sequence[Json]: ...
     def __getitem__(self, index: int | slice) -> "Json | Sequence[Json]":
         if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self.raws)))]
+            return [self[at] for at in range(*index.indices(len(self._raws)))]
         if index in self._known:
             return self._known[index]
-        raw = self.raws[index]
+        raw = self._raws[index]
         try:
             item: Json = _decode(raw)
         except msgspec.DecodeError:
             item = parse_leniently(raw)
         self._known[index] = item
         return item
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """The messages of a body, their bytes and their positions."""
+
+    items: Sequence[Json]
+    raws: list[bytes]
+    spans: list[Span]
 
 
 class Body(dict[str, Json]):
@@ -327,14 +334,14 @@ def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS, *, is_lenient: boo
     except (msgspec.MsgspecError, UnsafeBytesError, UnicodeDecodeError, IndexError, RecursionError):
         found = None  # decode all of it: either that works, or it gives the error message
     fields, listed = (parse_object(body, is_lenient=is_lenient), None) if found is None else found
-    count = _count(fields, key) + (0 if listed is None else len(listed))
+    count = _count(fields, key) + (0 if listed is None else len(listed.raws))
     return Body(fields, listed, item_count=_checked(count, max_items), max_items=max_items)
 
 
 def messages_of(wire: Wire, fields: Mapping[str, Json]) -> Sequence[Json]:
     """The messages of a body; empty if they are not a list."""
     listed = fields.listed if isinstance(fields, Body) else None
-    messages = fields.get(wire_format(wire).list_key) if listed is None else listed
+    messages = fields.get(wire_format(wire).list_key) if listed is None else listed.items
     return messages if isinstance(messages, Sequence) and not isinstance(messages, str) else ()
 
 
@@ -374,12 +381,12 @@ def count_parts(item: Json) -> int:
 
 
 def _count(fields: Mapping[str, Json], key: str) -> int:
-    listed = sum(
-        len(found)
-        for name in (key, "tools", "functions", "system")
-        if isinstance(found := fields.get(name), list)
-    )
-    return listed + max(0, len(fields) - (key in fields) - FREE_KEYS)
+    count = max(0, len(fields) - (key in fields) - FREE_KEYS)
+    for name in (key, "tools", "functions", "system"):
+        found = fields.get(name)
+        if isinstance(found, list):
+            count += len(found)
+    return count
 
 
 def _check_commas(body: bytes, max_items: int) -> None:
@@ -428,7 +435,11 @@ def _read_in_part(key: str, body: bytes, max_items: int) -> tuple[dict[str, Json
     fields = _decode(body[:begin] + _NULL + body[end + 1 :])
     if not isinstance(fields, dict) or fields.pop(key, 0) is not None:
         return None  # the key occurs again, and the last one counts
-    return fields, Listed([body[start:stop] for start, stop in spans], spans)
+    written = [body[start:stop] for start, stop in spans]
+    # Most messages of a short body are needed, and one call decodes them sooner than many.
+    is_short = len(body) <= _SHORT_BYTES
+    items = _decode(body[begin : end + 1]) if is_short else _Undecoded(written)
+    return fields, Listed(items, written, spans)
 
 
 def parse_object(body: bytes, *, is_lenient: bool = True) -> dict[str, Json]:

@@ -165,7 +165,10 @@ class Client:
         if self._size > max_bytes:
             raise too_large(max_bytes)
         pieces, self._pieces = self._pieces, []
-        return await _join(pieces, self._size)
+        if self._size < _LARGE_BYTES:
+            return b"".join(pieces)
+        # Joining them does not hold the interpreter's lock.
+        return await asyncio.to_thread(b"".join, pieces)
 
     async def _read_rest(self, max_bytes: int, timeout_s: float) -> None:
         self._limit = max_bytes
@@ -334,15 +337,6 @@ async def read_body(
         if encoding in ("", "identity")
         else await asyncio.to_thread(unpack, body, encoding, max_bytes)
     )
-
-
-async def _join(pieces: list[bytes], size: int) -> bytes:
-    """Join the pieces, large bodies in a thread: joining them does not hold the interpreter's
-    lock.
-    """
-    if len(pieces) == 1:
-        return pieces[0]
-    return b"".join(pieces) if size < _LARGE_BYTES else await asyncio.to_thread(b"".join, pieces)
 
 
 def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:

@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.proxy.http.body import Body, Listed, count_parts
+from metaclaw.proxy.http.body import Body, count_parts
 from metaclaw.wires import wire_format
 
 _REMINDER: Final = "<system-reminder>"
@@ -139,7 +139,7 @@ class DigestCache:
         if payload is None:
             found = (None, False, parts)
         else:
-            has_words = payload[0] == "user" and any(type(part) is str for part in payload[1:])
+            has_words = payload[0] == "user" and str in map(type, payload[1:])
             try:
                 found = (sha256(_encode(payload)).digest(), has_words, parts)
             except _UNENCODABLE:
@@ -170,7 +170,7 @@ class MessageChain:
         self, wire: Wire, body: Mapping[str, Json], cache: DigestCache, earlier: bytes | None = None
     ) -> None:
         """`earlier` is the digest of a history that the provider stores (previous_response_id)."""
-        self.items = _items(wire, body)
+        self.items, raws = _items(wire, body)
         self.system = _plain_texts(wire_format(wire).system_texts(body))
         self._first = _leading_system(self.items, self.system)
         self.root = cache.root(self.system)
@@ -179,7 +179,7 @@ class MessageChain:
         self.users: list[int] = []
         self._texts: dict[int, list[str]] = {}
         read = body if isinstance(body, Body) else None
-        self._walk(_raws(self.items), earlier or self.root, cache, read)
+        self._walk(raws, earlier or self.root, cache, read)
 
     def _walk(
         self, raws: list[bytes], before: bytes, cache: DigestCache, read: Body | None
@@ -195,10 +195,9 @@ class MessageChain:
             known = recall(mark)
             item = items[index] if known is None else None
             count = count_parts(item) if known is None else known[2]
-            if count:
-                parts += count
-                if read is not None:  # before `learn`, which takes long for too many parts
-                    read.take_parts(parts)
+            parts += count
+            if known is None and read is not None:
+                read.take_parts(parts)  # before `learn`, which takes long for too many parts
             digest, has_words, _ = known or cache.learn(mark, item, count)
             if digest is None:
                 continue
@@ -207,6 +206,8 @@ class MessageChain:
             before = sha256(before + digest).digest()
             digests.append(before)
             indices.append(index)
+        if read is not None:
+            read.take_parts(parts)
 
     @property
     def head(self) -> bytes:
@@ -214,15 +215,21 @@ class MessageChain:
 
     def system_messages(self, most: int) -> list[str]:
         """The texts of system messages between other messages, among the first `most` entries."""
-        early = islice(self.items, self._first, most)
-        return [
-            text for content in _said_by(_SYSTEM_ROLES, early) for text in _plain_texts(content)
-        ]
+        found: list[str] = []
+        for item in islice(self.items, self._first, most):
+            if isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES:
+                found += _plain_texts(item.get("content"))
+        return found
 
     def first_user_texts(self, most: int) -> Iterator[list[str]]:
         """The texts of each of the first `most` user messages, with their ephemeral parts."""
-        later = islice(self.items, self._first, None)  # a slice would decode all of them
-        return map(_plain_texts, islice(_said_by(("user",), later), most))
+        count = 0
+        for item in islice(self.items, self._first, None):  # a slice would decode all of them
+            if isinstance(item, dict) and item.get("role") == "user":
+                yield _plain_texts(item.get("content"))
+                count += 1
+                if count == most:
+                    return
 
     def texts_at(self, position: int) -> list[str]:
         """The texts of the entry at this position, without ephemeral parts. Cached, because the
@@ -272,15 +279,6 @@ class MessageChain:
         return hash(_bytes(_flat_texts(content))) if content else 0
 
 
-def _said_by(roles: Sequence[str], items: Iterable[Json]) -> Iterator[Json]:
-    """The content of the messages with these roles."""
-    return (
-        item.get("content")
-        for item in items
-        if isinstance(item, dict) and item.get("role") in roles
-    )
-
-
 def item_texts(item: Json) -> list[str]:
     """The texts of one entry, without ephemeral parts."""
     content = item.get("content") if isinstance(item, dict) else item
@@ -318,13 +316,21 @@ def _call_ids(item: dict[str, Json]) -> set[str]:
     }
 
 
-def _items(wire: Wire, body: Mapping[str, Json]) -> Sequence[Json]:
+def _items(wire: Wire, body: Mapping[str, Json]) -> tuple[Sequence[Json], list[bytes]]:
+    """The entries, and their bytes, from which fingerprints are made: as received if available,
+    else encoded again.
+    """
     if isinstance(body, Body) and body.listed is not None:
-        return body.listed
+        return body.listed.items, body.listed.raws
     items = body.get(wire_format(wire).list_key)
     if isinstance(items, str):
-        return (items,)
-    return items if isinstance(items, list) else ()
+        items = [items]
+    if not isinstance(items, list):
+        return (), []
+    try:
+        return items, list(map(_encode, items))
+    except _UNENCODABLE:
+        return items, [_bytes(item) for item in items]
 
 
 def _leading_system(items: Sequence[Json], texts: list[str]) -> int:
@@ -415,18 +421,6 @@ def _typed_item(item: dict[str, Json]) -> list[Json] | None:
         item.get("input"),
         item.get("action"),
     ]
-
-
-def _raws(items: Sequence[Json]) -> list[bytes]:
-    """The bytes of the entries, from which fingerprints are made: as received if available, else
-    encoded again.
-    """
-    if isinstance(items, Listed):
-        return items.raws
-    try:
-        return list(map(_encode, items))
-    except _UNENCODABLE:
-        return [_bytes(item) for item in items]
 
 
 def _bytes(value: object) -> bytes:

@@ -6,7 +6,7 @@ unknown clients as well. They prefer to miss a side turn over misjudging a main 
 without tools is not a side turn for that reason alone."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -324,8 +324,9 @@ def _generic(request: Request) -> str | None:
     if is_heartbeat(prompt):
         return "heartbeat"
     # Some agents put the time before the question, others a long reminder behind it.
-    if any(TRIAL_QUESTION in part[:_TRIAL_CHARS] for part in request.prompt_parts):
-        return "trial"
+    for part in request.prompt_parts:
+        if TRIAL_QUESTION in part[:_TRIAL_CHARS]:
+            return "trial"
     if prompt.startswith("Pre-compaction memory flush"):
         return "memory-flush"
     last = prompt if request.last_parts else ""
@@ -413,8 +414,10 @@ def words(client: AgentClient, text: str) -> str:
         text = without_machine_tags(text)
     if is_machine_text(text) or is_heartbeat(text):
         return ""
+    if len(text) <= MAX_TASK_CHARS:
+        return text
     half = MAX_TASK_CHARS // 2
-    return text if len(text) <= MAX_TASK_CHARS else f"{text[: half - 1]}\n{text[-half:]}"
+    return f"{text[: half - 1]}\n{text[-half:]}"
 
 
 def without_machine_tags(text: str) -> str:
@@ -498,17 +501,18 @@ class Workspaces:
 
     def find(self, request: Request, client: AgentClient) -> str | None:
         """The working directory a request states, or None."""
-        known = client.name, request.conversation.root
+        chain = request.conversation
+        known = client.name, chain.root
         if known not in self._known:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
-            self._known[known] = _find_in(client, request.conversation.system)
+            self._known[known] = _find_in(client, chain.system)
         if found := self._known[known]:
             return found
         # Claude Code describes the environment in a system message behind the first user message,
         # or in a reminder within it.
-        later = request.conversation.system_messages(_MOST_MESSAGES)
-        return _find_in(client, later) or _find_in(client, _texts_of_programs(request, client))
+        later = chain.system_messages(_MOST_MESSAGES)
+        return _find_in(client, (*later, *_texts_of_programs(chain, client)))
 
 
 def _find_in(client: AgentClient, texts: Iterable[str]) -> str | None:
@@ -526,20 +530,22 @@ def _find_in(client: AgentClient, texts: Iterable[str]) -> str | None:
     return None
 
 
-def _texts_of_programs(request: Request, client: AgentClient) -> Iterator[str]:
+def _texts_of_programs(chain: MessageChain, client: AgentClient) -> list[str]:
     """What the client itself wrote into the first user messages, up to the person's first words."""
-    for texts in request.conversation.first_user_texts(_MOST_MESSAGES):
+    found: list[str] = []
+    for texts in chain.first_user_texts(_MOST_MESSAGES):
         is_spoken = False
         for text in texts:
             own = without_ephemeral(text)
-            if words(client, own):
-                is_spoken = True
-                own_at = text.find(own)
-                yield text[:own_at] if own_at > 0 else ""
-            else:
-                yield text
+            if not words(client, own):
+                found.append(text)
+                continue
+            is_spoken = True
+            if own is not text and (own_at := text.find(own)) > 0:
+                found.append(text[:own_at])
         if is_spoken:
-            return
+            break
+    return found
 
 
 def _tidy(path: str) -> str | None:

@@ -76,8 +76,9 @@ def identity(scope: Scope) -> Scope:
     the prompt, where it is found only after the session, and the record does not say where it came
     from. So is the channel: a session may go on on another one."""
     workspace = scope.workspace
-    is_found = workspace is not None and _DIRECTORY.match(workspace)
-    return Scope(scope.user, None if is_found else workspace)
+    if workspace is None:
+        return scope if scope.channel is None else Scope(scope.user)
+    return Scope(scope.user, None if _DIRECTORY.match(workspace) else workspace)
 
 
 class SenderHints(NamedTuple):
