@@ -78,6 +78,7 @@ class Application(ProgramParts):
             self.api_key,
             self._home / "run" / "signed-out.json",
             is_loopback=is_loopback(self.config.proxy.host),
+            scheme=self.config.proxy.scheme,
         )
         self.status = ProgramStatus(self)
         self.api_parts = build_api_parts(self)

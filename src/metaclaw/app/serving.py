@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections import Counter
@@ -20,6 +21,7 @@ import anyio
 
 from metaclaw.app.application import Application
 from metaclaw.app.ready import ReadyProxy
+from metaclaw.certificate import ServerCertificate
 from metaclaw.config import Config
 from metaclaw.domain.skill import SkillKind
 from metaclaw.errors import ConfigError
@@ -113,6 +115,7 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
     if config.proxy.api_key is None:
         raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
     await _start_resolver()
+    tls = _certificate(config)
     listening = _listen(config)
     signals = _Signals()
     async with AsyncExitStack() as parts:
@@ -121,7 +124,7 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
         await application.open(parts)
         _settle_garbage()
         listener = Listener(application.server.serve, config.proxy.write_timeout_s)
-        await listener.open(listening)
+        await listener.open(listening, tls)
         async with anyio.create_task_group() as group:
             # Only the supervisor starts tasks in this group: any other that fails would end the
             # program.
@@ -160,7 +163,9 @@ class _Announcement:
         instance: Instance,
         ready: OnReady | None,
     ) -> None:
-        self._url = url_of(*listening.getsockname()[:2])
+        proxy = application.config.proxy
+        self._url = url_of(*listening.getsockname()[:2], scheme=proxy.scheme)
+        self._certificate = proxy.tls_cert
         self._application = application
         self._instance = instance
         self._ready = ready
@@ -168,7 +173,7 @@ class _Announcement:
 
     async def run(self) -> None:
         try:
-            self._instance.announce(self._url)
+            self._instance.announce(self._url, self._certificate)
         finally:
             if not self._is_told:
                 self._is_told = True
@@ -188,6 +193,11 @@ class _Announcement:
             self._ready(
                 ReadyProxy(self._url, application.api_key, model, rules, facts, skills, link)
             )
+
+
+def _certificate(config: Config) -> ssl.SSLContext | None:
+    cert, key = config.proxy.tls_cert, config.proxy.tls_key
+    return None if cert is None else ServerCertificate(cert, key or cert).context
 
 
 def _listen(config: Config) -> socket.socket:

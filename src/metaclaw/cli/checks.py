@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from importlib.util import find_spec
@@ -46,6 +46,7 @@ _PROBLEMS = {
     "model": "models",
     "learning": "learning",
 }
+_RENEWED_BEFORE = timedelta(days=14)
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 
 
@@ -108,6 +109,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
         return
     yield from check_config(home, config)
     yield check_port(home, config)
+    yield from check_certificate(config)
     yield from check_store(config)
     yield from check_skills(config)
     yield check_retrieval(config)
@@ -185,6 +187,24 @@ def check_port(home: Path, config: Config) -> DoctorFinding:
                 "metaclaw config set proxy.port 0, or another one",
             )
     return _ok("port", f"{host}:{port} is free")
+
+
+def check_certificate(config: Config) -> Iterator[DoctorFinding]:
+    """Check that the certificate can be used, and for how long."""
+    cert, key = config.proxy.tls_cert, config.proxy.tls_key
+    if cert is None:
+        return
+    from metaclaw.certificate import expiry, load_server
+
+    try:
+        until = expiry(load_server(cert, key or cert), cert)
+    except ConfigError as error:
+        what, _, remedy = str(error).rpartition("; ")
+        yield _fail("certificate", what, remedy)
+        return
+    what = f"{cert} expires on {until:%Y-%m-%d}"
+    is_lasting = until - utc_now() > _RENEWED_BEFORE
+    yield _ok("certificate", what) if is_lasting else _warn("certificate", what, "renew it")
 
 
 def check_store(config: Config) -> Iterator[DoctorFinding]:

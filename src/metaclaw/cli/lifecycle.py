@@ -412,7 +412,7 @@ def _await_ready(
             show_progress(f"starting, {duration(waited)}{doing()}")
             running = find(home)
             if running is not None and running.url is not None and is_ours(running.pid):
-                api = ApiClient(running.url, key)
+                api = ApiClient(running.url, key, running.certificate)
                 if _is_ready(api):
                     return api
             time.sleep(_PAUSE_S)

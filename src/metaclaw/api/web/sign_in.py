@@ -40,6 +40,7 @@ class SignIn:
         ended: Path,
         *,
         is_loopback: bool = True,
+        scheme: str = "http",
         clock: Callable[[], float] = lambda: utc_now().timestamp(),
     ) -> None:
         """`ended` is the file of ended sessions. `is_loopback`: the proxy listens only on this
@@ -47,6 +48,7 @@ class SignIn:
         self._key = key.encode()
         self._secret = hmac.digest(self._key, b"MetaClaw page session", sha256)
         self._is_loopback = is_loopback
+        self.scheme = scheme
         self._clock = clock
         self._links: dict[bytes, float] = {}
         self._ended_file = ended
@@ -83,7 +85,9 @@ class SignIn:
     def set_cookie(self, headers: Mapping[str, str], value: str) -> str:
         """The header field that sets the cookie, or deletes it if the value is empty."""
         age = _LIFETIME_S if value else 0
-        return f"{_cookie_name(headers)}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict"
+        fields = f"Path=/; Max-Age={age}; HttpOnly; SameSite=Strict"
+        secure = "; Secure" if self.scheme == "https" else ""
+        return f"{_cookie_name(headers)}={value}; {fields}{secure}"
 
     def session_of(self, headers: Mapping[str, str]) -> str | None:
         """The valid cookie of a request, or None."""
@@ -131,7 +135,7 @@ class SignIn:
         if self._is_loopback and not _is_local(host):
             return (
                 f"this proxy serves its own machine only, and {host!r} is another name; open it as"
-                " http://127.0.0.1"
+                f" {self.scheme}://127.0.0.1"
             )
         if method in _SAFE_METHODS:
             return None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import resource
 import socket
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -69,6 +70,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._is_last = False
         self._has_eof = False
+        self._is_encrypted = False
         self._written_bytes = 0
         self._taken_bytes = -1
         self._taken_at = 0.0
@@ -182,6 +184,7 @@ class Connection(asyncio.Protocol):
             stream.close()
             return
         self._transport = stream
+        self._is_encrypted = transport.get_extra_info("sslcontext") is not None
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if isinstance(address, tuple) and address else None
 
@@ -196,8 +199,8 @@ class Connection(asyncio.Protocol):
         self._has_eof = True
         if self._arriving is not None:
             self._arriving.lose()
-        if self._at_work is None:
-            return False
+        if self._at_work is None or self._is_encrypted:
+            return False  # TLS has no half-closed connections
         self._loop.call_later(_FIRST_PROBE_S, self._probe, _FIRST_PROBE_S)
         return True
 
@@ -399,6 +402,7 @@ def most_connections() -> int | None:
 
 
 _TICK_S = 1.0
+_HANDSHAKE_S = 10.0
 _LAST_CHANCE_S = 1.0
 
 
@@ -418,8 +422,8 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def open(self, listening: socket.socket) -> None:
-        """Start accepting connections."""
+    async def open(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Start accepting connections, by TLS if a context is given."""
         loop = asyncio.get_running_loop()
 
         def connection() -> Connection:
@@ -429,7 +433,11 @@ class Listener:
         # asyncio accepts as many at once as its backlog before it asks whether they are admitted;
         # the system's queue may be longer.
         self._server = await loop.create_server(
-            connection, sock=listening, backlog=_ACCEPTED_AT_ONCE
+            connection,
+            sock=listening,
+            backlog=_ACCEPTED_AT_ONCE,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else _HANDSHAKE_S,
         )
         listening.listen(_BACKLOG)
         self._timer = loop.call_later(_TICK_S, self._tick)
