@@ -12,19 +12,22 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+from anyio.to_thread import run_sync
 
 from metaclaw.app.application import Application
 from metaclaw.app.ready import ReadyProxy
 from metaclaw.certificate import ServerCertificate
 from metaclaw.config import Config
 from metaclaw.domain.skill import SkillKind
-from metaclaw.errors import ConfigError
+from metaclaw.errors import ConfigError, MetaClawError
+from metaclaw.handover import kept_by_systemd, offered
 from metaclaw.instance import Instance, acquire, reachable, url_of
 from metaclaw.learn import Supervisor
 from metaclaw.proxy import Listener
@@ -39,7 +42,22 @@ _UV_THREADS = 4
 OnReady = Callable[[ReadyProxy], None]
 
 
-def run(config: Config, *, home: Path, ready: OnReady | None = None) -> int:
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """The listening socket of the proxy before this one. `pid` is its process if it serves until
+    this one does; None if it has ended."""
+
+    listening: socket.socket
+    pid: int | None
+
+
+def run(
+    config: Config,
+    *,
+    home: Path,
+    ready: OnReady | None = None,
+    predecessor: Predecessor | None = None,
+) -> int:
     """Serve until told to stop. Returns the exit status."""
     logging.basicConfig(
         level=config.log.level.upper(),
@@ -49,10 +67,10 @@ def run(config: Config, *, home: Path, ready: OnReady | None = None) -> int:
     # A log that cannot be written, as on a full disk, would be written about for each line.
     logging.raiseExceptions = False
     _raise_file_limit()
-    with acquire(home) as instance:
+    with ExitStack() as claims:
         runner = asyncio.Runner(loop_factory=_fast_loop())
         try:
-            runner.run(_serve(config, home, instance, ready))
+            runner.run(_serve(config, home, claims, ready, predecessor))
         finally:
             with suppress(RuntimeError):  # no thread can be started to wait for the others with
                 runner.close()
@@ -108,15 +126,29 @@ async def _start_resolver() -> None:
         await asyncio.get_running_loop().getaddrinfo("localhost", None, flags=socket.AI_NUMERICHOST)
 
 
-async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady | None) -> None:
+async def _serve(
+    config: Config,
+    home: Path,
+    claims: ExitStack,
+    ready: OnReady | None,
+    predecessor: Predecessor | None,
+) -> None:
     """Open every part, serve, and close them in the order of shutdown: answers, ledger, loops,
-    adapters.
-    """
+    adapters. `claims` holds the lock of the home until the process ends.
+
+    A predecessor that still serves is stopped once this process can serve; loops begin when it has
+    ended."""
+    former = None if predecessor is None else predecessor.pid
+    instance = claims.enter_context(acquire(home)) if former is None else None
     if config.proxy.api_key is None:
         raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
     await _start_resolver()
     tls = _certificate(config)
-    listening = _listen(config)
+    if predecessor is not None:
+        listening = predecessor.listening
+    else:
+        place = config.proxy.host, config.proxy.port
+        listening = kept_by_systemd(*place) or _listen(config)
     signals = _Signals()
     async with AsyncExitStack() as parts:
         parts.callback(signals.ignore)
@@ -129,18 +161,49 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
             # Only the supervisor starts tasks in this group: any other that fails would end the
             # program.
             supervisor = Supervisor(group)
-            application.begin_loops(supervisor)
             signals.handle()
-            supervisor.run(
-                "announcement", _Announcement(listening, application, instance, ready).run
-            )
-            await signals.stop.wait()
+            if former is not None:
+                instance = await _succeed(former, home, claims, signals.stop)
+            if instance is not None:
+                application.begin_loops(supervisor)
+                supervisor.run(
+                    "announcement", _Announcement(listening, application, instance, ready).run
+                )
+            with offered(home, listening) as has_heir:
+                await signals.stop.wait()
             log.info("stopping running=%d wait_s=%g", len(listener.tasks), config.proxy.drain_s)
             application.api.stop()
+            if has_heir.is_set():
+                await listener.leave()
             await listener.close(config.proxy.drain_s, signals.hurry)
             await application.server.idle(_RECORDING_S)
-            instance.retract()
+            if instance is not None:
+                instance.retract()
             group.cancel_scope.cancel()
+
+
+async def _succeed(
+    former: int, home: Path, claims: ExitStack, stop: asyncio.Event
+) -> Instance | None:
+    """Stop the proxy before this one, and take over its lock when its running answers have
+    finished. None if this one is stopped before that."""
+    with suppress(ProcessLookupError):
+        os.kill(former, signal.SIGTERM)
+    while not stop.is_set():
+        try:
+            return await run_sync(claims.enter_context, acquire(home))
+        except MetaClawError:
+            if not _is_alive(former):
+                raise
+    return None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _settle_garbage() -> None:
@@ -164,7 +227,8 @@ class _Announcement:
         ready: OnReady | None,
     ) -> None:
         proxy = application.config.proxy
-        self._url = url_of(*listening.getsockname()[:2], scheme=proxy.scheme)
+        host, port = listening.getsockname()[:2]
+        self._url = url_of(host, port, proxy.scheme)
         self._certificate = proxy.tls_cert
         self._application = application
         self._instance = instance

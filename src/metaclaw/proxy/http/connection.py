@@ -69,6 +69,7 @@ class Connection(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._is_paused = False
         self._is_last = False
+        self._is_leaving = False
         self._has_eof = False
         self._is_encrypted = False
         self._written_bytes = 0
@@ -166,6 +167,12 @@ class Connection(asyncio.Protocol):
             return
         if self._at_work is None and now >= self._close_at:
             transport.close()
+
+    def leave(self) -> None:
+        """Close the connection after the next response."""
+        self._is_leaving = True
+        if self._at_work is not None and not self._at_work.started:
+            self._at_work.keeps = False
 
     def end(self) -> None:
         """Close the connection after the response in progress."""
@@ -309,7 +316,7 @@ class Connection(asyncio.Protocol):
             parser.get_method().decode("latin-1"),
             self._target,
             self._headers,
-            keeps=is_modern and parser.should_keep_alive(),
+            keeps=is_modern and parser.should_keep_alive() and not self._is_leaving,
             is_modern=is_modern,
         )
         if self._at_work is None and not self._waiting and not self._is_last:
@@ -403,6 +410,7 @@ def most_connections() -> int | None:
 
 _TICK_S = 1.0
 _HANDSHAKE_S = 10.0
+_LEAVE_S = 0.5
 _LAST_CHANCE_S = 1.0
 
 
@@ -456,6 +464,15 @@ class Listener:
                 "connections_refused count=%d most=%d reason=%s", self.refused, self._most, why
             )
         return False
+
+    async def leave(self) -> None:
+        """Accept no more connections: another process has the socket. A client that connected just
+        now, or uses its connection again, is answered."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.leave()
+        await asyncio.sleep(_LEAVE_S)
 
     async def close(self, within_s: float, hurry: asyncio.Event) -> None:
         """Accept no more connections. Let running answers finish for `within_s`, or until `hurry`
