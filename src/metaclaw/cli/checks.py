@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -75,8 +75,17 @@ _fail = partial(DoctorFinding, FindingState.FAIL)
 
 @click.command()
 @timeout_option(5.0, "Seconds for each provider.", 0.1)
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.zip",
+    help=(
+        "Write what a bug report needs: versions, settings, these findings, counts and the log,"
+        " without keys and without words of prompts and answers."
+    ),
+)
 @answers
-def doctor(home: Path, timeout_s: float) -> CommandOutput:
+def doctor(home: Path, timeout_s: float, bundle: Path | None) -> CommandOutput:
     """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if a check
     fails.
     """
@@ -89,8 +98,24 @@ def doctor(home: Path, timeout_s: float) -> CommandOutput:
             lines.append(f"{'':18} → {finding.remedy}")
     ok, warned, failed = (states[state] for state in FindingState)
     summary = f"{ok} ok, {warned} to look at, {failed} failed"
-    facts = {"healthy": not failed, "checks": list(map(asdict, findings))}
+    facts: dict[str, object] = {"healthy": not failed, "checks": list(map(asdict, findings))}
+    if bundle is not None:
+        facts |= {"bundle": str(bundle), "holds": _bundle(bundle, home, findings)}
+        summary += f"; written to {bundle}: read it before you send it"
     return CommandOutput(facts, [*lines, "", summary], 1 if failed else 0)
+
+
+def _bundle(path: Path, home: Path, findings: list[DoctorFinding]) -> list[str]:
+    from metaclaw.cli.bundle import write_bundle
+
+    try:
+        config = load(home)
+    except ConfigError:
+        config = None
+    # Problems of a running proxy quote what providers said, which may quote prompts.
+    quoted = frozenset(_PROBLEMS.values())
+    told = [replace(one, what="(left out)") if one.name in quoted else one for one in findings]
+    return write_bundle(path, home, config, told)
 
 
 def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:

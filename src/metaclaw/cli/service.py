@@ -123,14 +123,11 @@ class Launchd:
     @staticmethod
     def text(home: Path, name: str) -> str:
         """The text of the property list. launchd reads no file of variables: they are copied."""
-        keys, log = home / _KEYS, str(home / "logs" / "metaclaw.log")
-        lines = keys.read_text(encoding="utf-8").splitlines() if keys.exists() else []
+        log = str(home / "logs" / "metaclaw.log")
         agent = {
             "Label": name,
             "ProgramArguments": start_words(home),
-            "EnvironmentVariables": dict(
-                line.split("=", 1) for line in lines if "=" in line and not line.startswith("#")
-            ),
+            "EnvironmentVariables": service_variables(home),
             "RunAtLoad": True,
             "KeepAlive": {"SuccessfulExit": False},
             "ExitTimeOut": _STOP_S,
@@ -306,6 +303,14 @@ def restart_service(home: Path, path: Path, stop_s: float) -> None:
     manager.restart(path, stop_s + _TIMEOUT_S)
 
 
+def service_variables(home: Path) -> dict[str, str]:
+    """The variables in service.env."""
+    path = home / _KEYS
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    named = (line.partition("=") for line in lines if not line.startswith("#"))
+    return {name.strip(): value for name, sign, value in named if sign}
+
+
 def _quoted(word: str) -> str:
     """A word of ExecStart; systemd expands %, $ and backslashes."""
     text = _escaped(word).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
@@ -324,9 +329,7 @@ def _provide_keys(home: Path, *, copies: bool) -> list[str]:
     """Configured variables that the service will not see. With `copies`, those in the environment
     are written to service.env.
     """
-    path = home / _KEYS
-    known = path.read_text(encoding="utf-8") if path.exists() else ""
-    has = {line.partition("=")[0].strip() for line in known.splitlines()}
+    path, has = home / _KEYS, service_variables(home)
     wanted = [variable for variable in _variables(home) if variable not in has]
     found = (
         {variable: os.environ[variable] for variable in wanted if os.environ.get(variable)}
