@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
+from anyio.to_thread import run_sync
 
 from metaclaw.api import (
     Api,
@@ -117,6 +118,8 @@ class Application(ProgramParts):
         """Start what must run before the first request; `parts` closes it again, last opened first.
         What cannot be started is tried again by `begin_loops`; what cannot be closed does not keep
         the others from it."""
+        if self.observer is not None:
+            self._close_with(parts, "telemetry", partial(run_sync, self.observer.close))
         self._close_with(parts, "store", self._close_database)
         for provider in self.providers:
             self._close_with(parts, f"provider {provider.name}", provider.aclose)

@@ -22,7 +22,6 @@ from metaclaw.errors import MetaClawError
 from metaclaw.privacy import KnownSecrets, Redactor, secrets_of
 
 if TYPE_CHECKING:
-    from metaclaw.cli.checks import DoctorFinding
     from metaclaw.config import Config
 
 _LOG_BYTES: Final = 512 * 1024
@@ -36,13 +35,13 @@ _PRIVATE: Final = ("teams",)
 
 
 def write_bundle(
-    path: Path, home: Path, config: "Config | None", findings: Sequence["DoctorFinding"]
+    path: Path, home: Path, config: "Config | None", findings: Sequence[object]
 ) -> list[str]:
     """Write the file, for its owner only; return the names of what it contains."""
     redact = _redaction(home, config)
     parts = {
         "versions.json": _as_json(_versions()),
-        "doctor.json": redact(_as_json([asdict(finding) for finding in findings])),
+        "doctor.json": redact(_as_json(findings)),
         "settings.json": redact(_as_json({} if config is None else dict(_settings(config)))),
         "store.json": _as_json({} if config is None else _counts(config)),
         "log.txt": redact("\n".join(_log(home))),

@@ -115,7 +115,7 @@ def _bundle(path: Path, home: Path, findings: list[DoctorFinding]) -> list[str]:
     # Problems of a running proxy quote what providers said, which may quote prompts.
     quoted = frozenset(_PROBLEMS.values())
     told = [replace(one, what="(left out)") if one.name in quoted else one for one in findings]
-    return write_bundle(path, home, config, told)
+    return write_bundle(path, home, config, list(map(asdict, told)))
 
 
 def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:

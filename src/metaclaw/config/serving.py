@@ -351,9 +351,26 @@ class EngineConfig(Section):
 
 
 class TelemetryConfig(Section):
-    """Metrics."""
+    """Metrics and traces."""
 
     prometheus: bool = Field(default=True, description="Serve `/metrics`.")
+    otlp: str | None = Field(
+        default=None,
+        description=(
+            "Address of an OpenTelemetry collector (OTLP over HTTP) that gets traces and metrics,"
+            " without the words of prompts and answers. Needs the plugin `otlp`."
+        ),
+        examples=["http://127.0.0.1:4318"],
+    )
+
+    @field_validator("otlp")
+    @classmethod
+    def _check_otlp(cls, url: str | None) -> str | None:
+        if url is not None and not is_http(url):
+            raise PydanticCustomError(
+                "otlp", "is not an http:// or https:// address without query or fragment"
+            )
+        return url
 
 
 class LogConfig(Section):
