@@ -15,11 +15,13 @@ TRAINING_SERVICES: Final = "metaclaw.training_services"
 MODEL_HOSTS: Final = "metaclaw.model_hosts"
 AGENTS: Final = "metaclaw.agents"
 PRESENCE: Final = "metaclaw.presence"
+TELEMETRY: Final = "metaclaw.telemetry"
 
 # What distributions of this project add, and the folder of each in the repository.
 _OURS: Final = {
     COMMANDS: {"bench": "bench", "demo": "plugins/demo"},
     PRESENCE: {"desktop": "plugins/desktop"},
+    TELEMETRY: {"otlp": "plugins/otlp"},
     CALENDARS: {
         "caldav": "plugins/caldav",
         "google": "plugins/google_calendar",

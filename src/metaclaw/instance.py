@@ -32,11 +32,13 @@ class Running:
     pid: int
     url: str | None
     started_at: datetime | None
+    certificate: Path | None = None
+    """The certificate that it shows, if it speaks HTTPS."""
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, scheme: str = "http") -> str:
     """The URL of a proxy that listens at an address."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def reachable(url: str) -> str:
@@ -53,14 +55,15 @@ class Instance:
         self._pid = home / "run" / "metaclaw.pid"
         self._serving = home / "run" / "serving.json"
 
-    def announce(self, url: str | None = None) -> None:
+    def announce(self, url: str | None = None, certificate: Path | None = None) -> None:
         """Write the process id, and the address of this proxy if it has one, where commands find
         them. Raises OSError.
         """
         _overwrite(self._pid, f"{os.getpid()}\n")
         if url is not None:
             facts = {"pid": os.getpid(), "url": url, "started_at": utc_now().isoformat()}
-            _overwrite(self._serving, json.dumps(facts))
+            shown = {} if certificate is None else {"certificate": str(certificate)}
+            _overwrite(self._serving, json.dumps(facts | shown))
 
     def retract(self) -> None:
         """Remove the address."""
@@ -182,8 +185,12 @@ def _describe(home: Path, pid: int) -> Running:
     try:
         facts = json.loads((home / "run" / "serving.json").read_bytes())
         if facts["pid"] == pid:
+            certificate = facts.get("certificate")
             return Running(
-                pid, reachable(facts["url"]), datetime.fromisoformat(facts["started_at"])
+                pid,
+                reachable(facts["url"]),
+                datetime.fromisoformat(facts["started_at"]),
+                None if certificate is None else Path(certificate),
             )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Running(pid, None, None)  # it does not listen yet

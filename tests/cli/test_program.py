@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from metaclaw.cli.client import ApiClient
 from metaclaw.instance import find
 from tests.cli.program import Done, metaclaw, program
 
@@ -116,16 +118,6 @@ def chat(url: str, key: str, said: dict[str, object] = HELLO) -> tuple[int, byte
         return reply.status, reply.read()
     finally:
         connection.close()
-
-
-def is_stopping(url: str) -> bool:
-    """Whether the proxy takes no connections any more."""
-    parts = urlsplit(url)
-    try:
-        socket.create_connection((parts.hostname or "", parts.port or 0), timeout=5).close()
-    except (ConnectionRefusedError, ConnectionResetError):  # reset: it closed at this moment
-        return True
-    return False
 
 
 @contextmanager
@@ -277,8 +269,11 @@ def test_restart_starts_a_proxy_and_later_finishes_its_answers_and_keeps_its_add
     caller.start()
     assert provider.asked.acquire(timeout=60)
     command = [sys.executable, "-m", "metaclaw.cli", "restart", "--json"]
+    began = time.monotonic()
+    api = ApiClient(url, key)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as restarting:
-        while not is_stopping(url):
+        # The process that follows serves while the answer runs.
+        while api.call("GET", "/api/status")["uptime_s"] > time.monotonic() - began:
             assert restarting.poll() is None
         provider.go.set()
         facts = json.loads(restarting.communicate(timeout=60)[0])

@@ -1,6 +1,7 @@
-"""`metaclaw service`: the unit it writes, and what it asks of systemd."""
+"""`metaclaw service`: what it writes, and what it asks of systemd and launchd."""
 
 import os
+import plistlib
 import shutil
 import stat
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.cli.service import unit_text
+from metaclaw.cli.service import Systemd, active_service
 from metaclaw.instance import acquire
 from tests.cli.program import metaclaw
 
@@ -83,6 +84,39 @@ def test_restart_has_systemd_start_the_service_of_this_home(home: Path, systemct
         assert metaclaw("stop").code == 0
 
 
+def test_on_macos_a_launch_agent_is_written_started_and_removed(
+    home: Path, tmp_path: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """launchctl is a script here: no macOS has run this."""
+    program = Path(os.environ["PATH"].split(":")[0]) / "launchctl"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {systemctl}\ncase "$1" in print) exit 113;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    monkeypatch.setenv("SOME_KEY", "sk-secret=1")
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(
+        "[[providers]]\nname = 'openai'\nkind = 'openai'\napi_key = 'env:SOME_KEY'\n"
+    )
+    done = metaclaw("service", "install", "--yes", "--copy-keys", "--json")
+    assert (done.code, done.err) == (0, "")
+    path = tmp_path / "person" / "Library" / "LaunchAgents" / "metaclaw.plist"
+    assert done.facts == {"unit": str(path), "started": True, "missing_keys": []}
+    agent = plistlib.loads(path.read_bytes())
+    assert agent["ProgramArguments"][-3:] == ["--home", str(home), "start"]
+    assert agent["EnvironmentVariables"] == {"SOME_KEY": "sk-secret=1"}
+    assert agent["KeepAlive"] == {"SuccessfulExit": False}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert active_service(home, is_running=False) == path
+    assert active_service(tmp_path, is_running=False) is None
+    assert metaclaw("service", "remove", "--yes", "--json").facts == {"removed": str(path)}
+    assert not path.exists()
+    asked = [line for line in systemctl.read_text().splitlines() if not line.startswith("print")]
+    domain = f"gui/{os.getuid()}"
+    assert asked == [f"bootstrap {domain} {path}", f"bootout {domain}/metaclaw"]
+
+
 def test_keys_from_the_environment_are_named_or_copied(
     home: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +157,7 @@ def test_without_systemd_it_says_what_to_do_instead(
 
 
 def test_odd_paths_are_escaped() -> None:
-    text = unit_text(Path('/home/a b/100%/$x"y'))
+    text = Systemd.text(Path('/home/a b/100%/$x"y'), "metaclaw")
     assert r'--home "/home/a b/100%%/$$x\"y" start' in text
     assert "EnvironmentFile=-/home/a b/100%%/" in text
 
@@ -131,7 +165,7 @@ def test_odd_paths_are_escaped() -> None:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "metaclaw.service"
-    unit.write_text(unit_text(tmp_path))
+    unit.write_text(Systemd.text(tmp_path, "metaclaw"))
     command = ["systemd-analyze", "--user", "verify", str(unit)]
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)

@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from metaclaw.app.offline import answer_offline
     from metaclaw.app.providers import build_endpoint
     from metaclaw.app.ready import ReadyProxy
-    from metaclaw.app.serving import run
+    from metaclaw.app.serving import Predecessor, run
 
 _LOADED_ON_USE = {
     "answer_offline": "offline",
     "build_endpoint": "providers",
     "find_server": "model_server",
+    "Predecessor": "serving",
     "ReadyProxy": "ready",
     "run": "serving",
 }

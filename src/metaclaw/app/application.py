@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
+from anyio.to_thread import run_sync
 
 from metaclaw.api import (
     Api,
@@ -88,6 +89,7 @@ class Application(ProgramParts):
             self._home / "run" / "signed-out.json",
             self.keyring,
             is_loopback=is_loopback(self.config.proxy.host),
+            scheme=self.config.proxy.scheme,
         )
         self.status = ProgramStatus(self)
         self.api_parts = build_api_parts(self)
@@ -128,6 +130,8 @@ class Application(ProgramParts):
         """Start what must run before the first request; `parts` closes it again, last opened first.
         What cannot be started is tried again by `begin_loops`; what cannot be closed does not keep
         the others from it."""
+        if self.observer is not None:
+            self._close_with(parts, "telemetry", partial(run_sync, self.observer.close))
         self._close_with(parts, "store", self._close_database)
         for provider in self.providers:
             self._close_with(parts, f"provider {provider.name}", provider.aclose)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from metaclaw import __version__
 from metaclaw.api import (
     Cost,
     EventFeed,
@@ -66,6 +67,7 @@ from metaclaw.store import (
     SqlUpkeep,
     connect,
 )
+from metaclaw.telemetry import observer_of
 from metaclaw.upstream import HttpEndpoint, PolicySlot, ProviderHealth
 
 if TYPE_CHECKING:
@@ -185,7 +187,9 @@ class ProgramParts:
     def _build_placement(self) -> None:
         """Placement of skills in prompts, and enforcement of rules on answers."""
         config = self.config
-        self.metrics = Metrics(NoAttendant() if self.policy is None else self.policy.attendant)
+        self.observer = observer_of(config.telemetry.otlp, __version__)
+        attendant = NoAttendant() if self.policy is None else self.policy.attendant
+        self.metrics = Metrics(attendant, self.observer)
         self.origins = Origins(silence_s=config.sessions.silence_minutes * 60)
         self.reminders = Reminders(
             SqlCompliance(self.database),

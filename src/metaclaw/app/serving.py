@@ -7,28 +7,32 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, ExitStack, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+from anyio.to_thread import run_sync
 
 from metaclaw.api import new_link, secret_of
 from metaclaw.app.application import Application
 from metaclaw.app.model_server import with_model_server
 from metaclaw.app.ready import ReadyFacts, ReadyProxy
 from metaclaw.app.workers import Worker, Workers
+from metaclaw.certificate import ServerCertificate
 from metaclaw.clock import utc_now
 from metaclaw.config import Config
 from metaclaw.domain.person import HOME
 from metaclaw.domain.skill import SkillKind
-from metaclaw.errors import ConfigError, StoreError
+from metaclaw.errors import ConfigError, MetaClawError, StoreError
+from metaclaw.handover import kept_by_systemd, offered
 from metaclaw.instance import Instance, acquire, reachable, url_of
 from metaclaw.learn import Supervisor
 from metaclaw.proxy import Listener
@@ -44,7 +48,22 @@ _UV_THREADS = 4
 OnReady = Callable[[ReadyProxy], None]
 
 
-def run(config: Config, *, home: Path, ready: OnReady | None = None) -> int:
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """The listening socket of the proxy before this one. `pid` is its process if it serves until
+    this one does; None if it has ended."""
+
+    listening: socket.socket
+    pid: int | None
+
+
+def run(
+    config: Config,
+    *,
+    home: Path,
+    ready: OnReady | None = None,
+    predecessor: Predecessor | None = None,
+) -> int:
     """Serve until told to stop. Returns the exit status."""
     logging.basicConfig(
         level=config.log.level.upper(),
@@ -56,14 +75,21 @@ def run(config: Config, *, home: Path, ready: OnReady | None = None) -> int:
     _raise_file_limit()
     if config.proxy.api_key is None:
         raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
-    with acquire(home) as instance:
-        if config.proxy.workers > 1:
+    former = None if predecessor is None else predecessor.pid
+    with ExitStack() as claims:
+        instance = claims.enter_context(acquire(home)) if former is None else None
+        if config.proxy.workers > 1 and instance is not None:
             status = _run_workers(config, home, instance, ready)
         else:
-            listening = _listen(config)
-            status = _run_loop(
-                lambda: _serve(config, home, listening, _Announcement(instance, ready))
-            )
+            listening = _listening(config, predecessor)
+
+            async def begin(stop: asyncio.Event) -> _Announcement | None:
+                mine = instance
+                if former is not None:
+                    mine = await _succeed(former, home, claims, stop)
+                return None if mine is None else _Announcement(mine, ready, config.proxy.tls_cert)
+
+            status = _run_loop(lambda: _serve(config, home, listening, begin))
     _drop_unwritable_output()
     return status
 
@@ -90,10 +116,15 @@ def _run_workers(config: Config, home: Path, instance: Instance, ready: OnReady 
         gc.enable()
         listening = _listen(config, port, is_shared=True)
         own = _listen(config, 0, "127.0.0.1")
-        _run_loop(lambda: _serve(config, home, listening, worker, own))
+
+        async def begin(stop: asyncio.Event) -> Worker:
+            return worker
+
+        _run_loop(lambda: _serve(config, home, listening, begin, own))
 
     def tell(facts: ReadyFacts) -> None:
-        _Announcement(instance, ready).tell(facts, _link_maker(config, home))
+        announcement = _Announcement(instance, ready, config.proxy.tls_cert)
+        announcement.tell(facts, _link_maker(config, home))
 
     with shared:
         return Workers(home, config.proxy.workers, serve, tell).run()
@@ -170,13 +201,16 @@ async def _serve(
     config: Config,
     home: Path,
     listening: socket.socket,
-    announcer: "_Announcement | Worker",
+    begin: Callable[[asyncio.Event], Awaitable["_Announcement | Worker | None"]],
     own: socket.socket | None = None,
 ) -> None:
     """Open every part, serve, and close them in the order of shutdown: answers, ledger, loops,
-    adapters. A worker also listens on a socket of its `own`.
-    """
+    adapters. A worker also listens on a socket of its `own`, without TLS.
+
+    `begin` returns once the loops of this process may begin, which is when a proxy before it has
+    ended; None if it is told to stop before that."""
     await _start_resolver()
+    tls = _certificate(config)
     signals = _Signals()
     async with AsyncExitStack() as parts:
         parts.callback(signals.ignore)
@@ -185,7 +219,7 @@ async def _serve(
         await application.open(parts)
         _settle_garbage()
         listener = Listener(application.server.serve, config.proxy.write_timeout_s)
-        await listener.open(listening)
+        await listener.open(listening, tls)
         beside = None
         if own is not None:
             beside = Listener(application.server.serve, config.proxy.write_timeout_s)
@@ -194,27 +228,62 @@ async def _serve(
             # Only the supervisor starts tasks in this group: any other that fails would end the
             # program.
             supervisor = Supervisor(group)
-            application.begin_loops(supervisor)
             signals.handle()
-
-            async def announce() -> None:
+            announcer = await begin(signals.stop)
+            if announcer is not None:
+                application.begin_loops(supervisor)
+                facts = _ready_facts(application, _url(listening, config.proxy.scheme))
                 link = application.sign_in.new_link
-                announcer.tell(_ready_facts(application, _url(listening)), link)
-
-            supervisor.run("announcement", announce)
-            await signals.stop.wait()
+                supervisor.run("announcement", partial(_announce, announcer, facts, link))
+            offering = offered(home, listening) if own is None else nullcontext(asyncio.Event())
+            with offering as has_heir:
+                await signals.stop.wait()
             log.info("stopping running=%d wait_s=%g", len(listener.tasks), config.proxy.drain_s)
             application.api.stop()
+            if has_heir.is_set():
+                await listener.leave()
             await listener.close(config.proxy.drain_s, signals.hurry)
             if beside is not None:
                 await beside.close(0, signals.hurry)
             await application.server.idle(_RECORDING_S)
-            announcer.retract()
+            if announcer is not None:
+                announcer.retract()
             group.cancel_scope.cancel()
 
 
-def _url(listening: socket.socket) -> str:
-    return url_of(*listening.getsockname()[:2])
+async def _announce(
+    announcer: "_Announcement | Worker", facts: ReadyFacts, link: Callable[[str], str]
+) -> None:
+    announcer.tell(facts, link)
+
+
+def _url(listening: socket.socket, scheme: str = "http") -> str:
+    host, port = listening.getsockname()[:2]
+    return url_of(host, port, scheme)
+
+
+async def _succeed(
+    former: int, home: Path, claims: ExitStack, stop: asyncio.Event
+) -> Instance | None:
+    """Stop the proxy before this one, and take over its lock when its running answers have
+    finished. None if this one is stopped before that."""
+    with suppress(ProcessLookupError):
+        os.kill(former, signal.SIGTERM)
+    while not stop.is_set():
+        try:
+            return await run_sync(claims.enter_context, acquire(home))
+        except MetaClawError:
+            if not _is_alive(former):
+                raise
+    return None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _settle_garbage() -> None:
@@ -242,14 +311,15 @@ class _Announcement:
     it, again if that fails.
     """
 
-    def __init__(self, instance: Instance, ready: OnReady | None) -> None:
+    def __init__(self, instance: Instance, ready: OnReady | None, certificate: Path | None) -> None:
+        self._certificate = certificate
         self._instance = instance
         self._ready = ready
 
     def tell(self, facts: ReadyFacts, link: Callable[[str], str]) -> None:
         """Called again if it raises OSError."""
         try:
-            self._instance.announce(facts.url)
+            self._instance.announce(facts.url, self._certificate)
         finally:
             ready, self._ready = self._ready, None
             if ready is not None:
@@ -258,6 +328,18 @@ class _Announcement:
     def retract(self) -> None:
         """Remove the address."""
         self._instance.retract()
+
+
+def _listening(config: Config, predecessor: Predecessor | None) -> socket.socket:
+    """The socket of the proxy before this one, where it is kept, or a new one."""
+    if predecessor is not None:
+        return predecessor.listening
+    return kept_by_systemd(config.proxy.host, config.proxy.port) or _listen(config)
+
+
+def _certificate(config: Config) -> ssl.SSLContext | None:
+    cert, key = config.proxy.tls_cert, config.proxy.tls_key
+    return None if cert is None else ServerCertificate(cert, key or cert).context
 
 
 def _listen(

@@ -344,7 +344,7 @@ def _url(home: Path, config: "Config") -> str:
         return running.url
     if config.proxy.port == 0:
         raise NotRunningError(home)
-    return reachable(url_of(config.proxy.host, config.proxy.port))
+    return reachable(url_of(config.proxy.host, config.proxy.port, config.proxy.scheme))
 
 
 def _model(home: Path, config: "Config") -> str | None:

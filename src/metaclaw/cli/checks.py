@@ -10,8 +10,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from importlib.util import find_spec
@@ -46,6 +46,7 @@ _PROBLEMS = {
     "model": "models",
     "learning": "learning",
 }
+_RENEWED_BEFORE = timedelta(days=14)
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 
 
@@ -74,8 +75,17 @@ _fail = partial(DoctorFinding, FindingState.FAIL)
 
 @click.command()
 @timeout_option(5.0, "Seconds for each provider.", 0.1)
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.zip",
+    help=(
+        "Write what a bug report needs: versions, settings, these findings, counts and the log,"
+        " without keys and without words of prompts and answers."
+    ),
+)
 @answers
-def doctor(home: Path, timeout_s: float) -> CommandOutput:
+def doctor(home: Path, timeout_s: float, bundle: Path | None) -> CommandOutput:
     """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if a check
     fails.
     """
@@ -88,8 +98,24 @@ def doctor(home: Path, timeout_s: float) -> CommandOutput:
             lines.append(f"{'':18} → {finding.remedy}")
     ok, warned, failed = (states[state] for state in FindingState)
     summary = f"{ok} ok, {warned} to look at, {failed} failed"
-    facts = {"healthy": not failed, "checks": list(map(asdict, findings))}
+    facts: dict[str, object] = {"healthy": not failed, "checks": list(map(asdict, findings))}
+    if bundle is not None:
+        facts |= {"bundle": str(bundle), "holds": _bundle(bundle, home, findings)}
+        summary += f"; written to {bundle}: read it before you send it"
     return CommandOutput(facts, [*lines, "", summary], 1 if failed else 0)
+
+
+def _bundle(path: Path, home: Path, findings: list[DoctorFinding]) -> list[str]:
+    from metaclaw.cli.bundle import write_bundle
+
+    try:
+        config = load(home)
+    except ConfigError:
+        config = None
+    # Problems of a running proxy quote what providers said, which may quote prompts.
+    quoted = frozenset(_PROBLEMS.values())
+    told = [replace(one, what="(left out)") if one.name in quoted else one for one in findings]
+    return write_bundle(path, home, config, list(map(asdict, told)))
 
 
 def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
@@ -108,6 +134,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
         return
     yield from check_config(home, config)
     yield check_port(home, config)
+    yield from check_certificate(config)
     yield from check_store(config)
     yield from check_skills(config)
     yield check_retrieval(config)
@@ -185,6 +212,24 @@ def check_port(home: Path, config: Config) -> DoctorFinding:
                 "metaclaw config set proxy.port 0, or another one",
             )
     return _ok("port", f"{host}:{port} is free")
+
+
+def check_certificate(config: Config) -> Iterator[DoctorFinding]:
+    """Check that the certificate can be used, and for how long."""
+    cert, key = config.proxy.tls_cert, config.proxy.tls_key
+    if cert is None:
+        return
+    from metaclaw.certificate import expiry, load_server
+
+    try:
+        until = expiry(load_server(cert, key or cert), cert)
+    except ConfigError as error:
+        what, _, remedy = str(error).rpartition("; ")
+        yield _fail("certificate", what, remedy)
+        return
+    what = f"{cert} expires on {until:%Y-%m-%d}"
+    is_lasting = until - utc_now() > _RENEWED_BEFORE
+    yield _ok("certificate", what) if is_lasting else _warn("certificate", what, "renew it")
 
 
 def check_store(config: Config) -> Iterator[DoctorFinding]:

@@ -20,6 +20,7 @@ from metaclaw.instance import Running, find
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
+    from ssl import SSLContext
 
 Facts: TypeAlias = dict[str, Any]
 """A JSON object of the API."""
@@ -84,6 +85,8 @@ class ApiClient:
 
     url: str
     key: str = field(repr=False)
+    certificate: Path | None = None
+    """The only one that the proxy may show, if it speaks HTTPS."""
 
     def version(self) -> object:
         """The version of the proxy."""
@@ -141,6 +144,7 @@ class ApiClient:
                 body=body,
                 headers={**own, **(headers or {})},
                 timeout_s=timeout_s,
+                tls=self._tls(),
             ) as response:
                 yield response
         except (OSError, HTTPException) as error:
@@ -148,6 +152,13 @@ class ApiClient:
                 f"the proxy at {self.url} does not answer ({error or type(error).__name__}); see"
                 " its log"
             ) from error
+
+    def _tls(self) -> "SSLContext | None":
+        if self.certificate is None:
+            return None
+        from metaclaw.certificate import trusting
+
+        return trusting(self.certificate)
 
 
 def connect(home: Path) -> tuple[Running, ApiClient]:
@@ -159,7 +170,7 @@ def connect(home: Path) -> tuple[Running, ApiClient]:
         raise NotRunningError(home)
     if running.url is None:
         raise NotListeningError(home, running.pid)
-    return running, ApiClient(running.url, own_key(home))
+    return running, ApiClient(running.url, own_key(home), running.certificate)
 
 
 def own_key(home: Path) -> str:

@@ -7,12 +7,14 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
@@ -20,6 +22,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from metaclaw import __version__
 from metaclaw.cli.agents import provider_kinds
 from metaclaw.cli.client import ApiClient, connect, own_key
 from metaclaw.cli.home import prepared
@@ -35,9 +38,10 @@ from metaclaw.cli.output import (
     show_progress,
     timeout_option,
 )
-from metaclaw.cli.service import active_unit, restart_unit
+from metaclaw.cli.service import active_service, restart_service
 from metaclaw.durable_files import replace_file
 from metaclaw.errors import ConfigError, MetaClawError
+from metaclaw.handover import taken
 from metaclaw.instance import find
 
 if TYPE_CHECKING:
@@ -108,8 +112,9 @@ def start(
     """Start the proxy and show how to point an agent at it. Only on a terminal, and with --json, it
     prints the key and a link to the page.
     """
+    follows: Follows | None = None
     if detached:
-        overrides = overrides_from_parent()
+        overrides, follows = orders_from_parent()
     else:
         given = {"proxy.host": host, "proxy.port": port, "proxy.workers": workers}
         overrides = [
@@ -126,7 +131,7 @@ def start(
     # Objects made during the start stay alive; collecting garbage meanwhile takes a tenth of the
     # time. `run` enables it again.
     gc.disable()
-    from metaclaw.app import run
+    from metaclaw.app import Predecessor, run
 
     def ready(serving: "ReadyProxy") -> None:
         _remember(home, overrides, is_detached=detached)
@@ -137,7 +142,10 @@ def start(
                     "The model is being loaded; at the first start this takes about a minute."
                 )
 
-    return run(config, home=home, ready=ready)
+    predecessor = None
+    if follows is not None:
+        predecessor = Predecessor(socket.socket(fileno=follows.listening), follows.pid)
+    return run(config, home=home, ready=ready, predecessor=predecessor)
 
 
 def refuse_own_key(config: "Config") -> None:
@@ -281,6 +289,7 @@ def launch(
     timeout_s: float,
     *,
     ends_with_parent: bool = False,
+    follows: "Follows | None" = None,
 ) -> "tuple[ApiClient, ReadyProxy]":
     """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if
     it ends instead. With `ends_with_parent` the proxy stops when this process ends, even if it is
@@ -288,7 +297,7 @@ def launch(
     from metaclaw.app import ReadyProxy
 
     running = find(home)
-    if running is not None:
+    if running is not None and (follows is None or follows.pid != running.pid):
         raise MetaClawError(
             f"a proxy of {home} runs already at {running.url} (pid {running.pid}); stop it with:"
             " metaclaw stop"
@@ -308,9 +317,14 @@ def launch(
         "start",
         "--detached",
     ]
-    message = {"overrides": list(overrides), "ends_with_parent": ends_with_parent}
+    message = {
+        "overrides": list(overrides),
+        "ends_with_parent": ends_with_parent,
+        "follows": None if follows is None else asdict(follows),
+    }
+    passed = () if follows is None else (follows.listening,)
     with _log_for(log) as file:
-        child = _spawn(command, home, file, message)
+        child = _spawn(command, home, file, message, passed)
 
     def doing() -> str:
         lines = _lines_since(log, began_at)
@@ -366,15 +380,24 @@ def _lines_since(path: Path, began_at: int) -> list[str]:
         return []
 
 
-def overrides_from_parent() -> list[str]:
-    """In the background process: read the overrides from the parent, and start a thread that
-    watches the parent if asked to.
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """The proxy before the one that is started: the handle of its listening socket, and its process
+    if that serves until the new one does."""
+
+    listening: int
+    pid: int | None
+
+
+def orders_from_parent() -> tuple[list[str], Follows | None]:
+    """In the background process: read from the parent the overrides and the proxy to follow, and
+    start a thread that watches the parent if asked to.
     """
     message = json.load(sys.stdin)
     if message["ends_with_parent"]:
         Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    overrides: list[str] = message["overrides"]
-    return overrides
+    follows = message["follows"]
+    return message["overrides"], None if follows is None else Follows(**follows)
 
 
 def _end_with(parent: int) -> None:
@@ -384,13 +407,23 @@ def _end_with(parent: int) -> None:
 
 
 def _spawn(
-    command: Sequence[str], home: Path, log: BinaryIO, message: dict[str, object]
+    command: Sequence[str],
+    home: Path,
+    log: BinaryIO,
+    message: dict[str, object],
+    passed: Sequence[int],
 ) -> "subprocess.Popen[bytes]":
     """Start the process. `message` goes through a pipe, because overrides may contain secrets and
     arguments are public.
     """
     child = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=home, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        cwd=home,
+        start_new_session=True,
+        pass_fds=passed,
     )
     assert child.stdin is not None
     with (
@@ -417,7 +450,7 @@ def _await_ready(
             show_progress(f"starting, {duration(waited)}{doing()}")
             running = find(home)
             if running is not None and running.url is not None and is_ours(running.pid):
-                api = ApiClient(running.url, key)
+                api = ApiClient(running.url, key, running.certificate)
                 if _is_ready(api):
                     return api
             time.sleep(_PAUSE_S)
@@ -487,12 +520,13 @@ def _wait(home: Path, pid: int, timeout_s: float) -> None:
 @timeout_option(60.0, "Seconds to wait for it to end.")
 @answers
 def restart(home: Path, timeout_s: float) -> CommandOutput:
-    """Stop the proxy, after its running answers, and start it again with the options that it
-    had."""
+    """Stop the proxy, after its running answers, and start it again with the options that it had,
+    by its service or in the background. No connection is refused meanwhile.
+    """
     running = find(home)
     launched = _remembered(home, running.pid) if running is not None else None
     overrides, is_detached = launched or ([], True)
-    if running is not None and active_unit(home, is_running=True) is None:
+    if running is not None and active_service(home, is_running=True) is None:
         _require_keys(prepared(home, overrides))
     api, unit = restart_proxy(home, overrides, timeout_s, _START_S)
     found = find(home)
@@ -524,8 +558,9 @@ def _require_keys(config: "Config") -> None:
 def restart_proxy(
     home: Path, overrides: Sequence[str], stop_s: float, start_s: float
 ) -> tuple[ApiClient, str | None]:
-    """Start the proxy, after stopping the one that runs; return once it can serve, with the systemd
-    unit that runs it, if any. Raises before anything is stopped if the configuration is wrong."""
+    """Start the proxy in place of the one that runs, whose listening socket it gets; return once it
+    can serve, with the service that runs it, if any. Raises before anything is stopped if the
+    configuration is wrong."""
     running = find(home)
     config = prepared(home, list(overrides))
     if config.proxy.port == 0 and running is not None and running.url is not None:
@@ -533,20 +568,44 @@ def restart_proxy(
         overrides = [*overrides, f"proxy.port={urlsplit(running.url).port}"]
         config = prepared(home, overrides)
     refuse_own_key(config)
-    unit = active_unit(home, is_running=running is not None)
-    if unit is not None:
-        restart_unit(home, unit, stop_s)
+    service = active_service(home, is_running=running is not None)
+    if service is not None:
+        restart_service(home, service, stop_s)
         former = None if running is None else running.pid
         api = _await_ready(home, own_key(home), lambda pid: pid != former, start_s)
         if api is None:
             raise MetaClawError(
-                f"no proxy of {home} can serve after {start_s:g} s; see its log with: journalctl"
-                " --user"
+                f"no proxy of {home} can serve after {start_s:g} s; see the log of {service.name}"
             )
-        return api, unit
-    if running is not None:
-        stop_proxy(home, stop_s)
-    return launch(home, config, overrides, start_s)[0], None
+        return api, service.name
+    with ExitStack() as kept:
+        follows = None
+        if running is not None:
+            # Workers each bind the port anew.
+            is_one = config.proxy.workers == 1
+            listening = taken(home, config.proxy.host, config.proxy.port) if is_one else None
+            # Two processes may serve at once unless they would share a model or differ in the store.
+            is_alone = listening is None or not _is_light(config) or not _is_of_this_version(home)
+            if is_alone:
+                stop_proxy(home, stop_s)
+            if listening is not None:
+                kept.enter_context(listening)
+                follows = Follows(listening.fileno(), None if is_alone else running.pid)
+        return launch(home, config, overrides, start_s, follows=follows)[0], None
+
+
+def _is_light(config: "Config") -> bool:
+    """Whether all its models are behind providers."""
+    kinds = {provider.kind for provider in config.providers}
+    return bool(kinds) and "embedded" not in kinds and config.policy is None
+
+
+def _is_of_this_version(home: Path) -> bool:
+    """Whether the proxy that runs is of the version that would follow it."""
+    try:
+        return connect(home)[1].version() == __version__
+    except MetaClawError:
+        return False
 
 
 def _remember(home: Path, overrides: Sequence[str], *, is_detached: bool) -> None:

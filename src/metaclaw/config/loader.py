@@ -57,7 +57,7 @@ from metaclaw.config.sources import (
 )
 from metaclaw.config.training import PolicyConfig, ScheduleConfig, TrainingMode
 from metaclaw.errors import ConfigError
-from metaclaw.hooks import CALENDARS, MODEL_HOSTS, TRAINING_SERVICES
+from metaclaw.hooks import CALENDARS, MODEL_HOSTS, TELEMETRY, TRAINING_SERVICES
 
 
 class Config(Section):
@@ -177,6 +177,8 @@ class Config(Section):
             yield "policy.backend", TRAINING_SERVICES, self.policy.backend
         if self.policy is not None and self.policy.serve != "backend":
             yield "policy.serve", MODEL_HOSTS, self.policy.serve
+        if self.telemetry.otlp is not None:
+            yield "telemetry.otlp", TELEMETRY, "otlp"
 
     @property
     def untrainable(self) -> str | None:

@@ -4,12 +4,22 @@ and the log.
 
 import ipaddress
 import re
+from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from metaclaw.config.section import Names, Seconds, Secret, SecretUrl, Section, home_of, is_http
+from metaclaw.config.section import (
+    Names,
+    Seconds,
+    Secret,
+    SecretUrl,
+    Section,
+    home_of,
+    is_http,
+    whole_path,
+)
 from metaclaw.domain.chat import Wire
 
 MIB = 1024 * 1024
@@ -51,6 +61,19 @@ class ProxyConfig(Section):
             "The key that callers must send. The first start generates it and stores it here."
         ),
         examples=["env:METACLAW_KEY"],
+    )
+    tls_cert: Path | None = Field(
+        default=None,
+        description=(
+            "PEM file of the certificate, with the chain behind it: the proxy then speaks HTTPS"
+            " only. A changed file is taken up at the next connection."
+        ),
+        examples=["/etc/metaclaw/cert.pem"],
+    )
+    tls_key: Path | None = Field(
+        default=None,
+        description=("PEM file of the certificate's private key. Default: `tls_cert` contains it."),
+        examples=["/etc/metaclaw/key.pem"],
     )
     max_body_bytes: int = Field(
         default=64 * MIB,
@@ -113,6 +136,22 @@ class ProxyConfig(Section):
                 "has characters that a URL cannot contain; use letters, digits, - and _",
             )
         return key
+
+    @field_validator("tls_cert", "tls_key", mode="before")
+    @classmethod
+    def _read_path(cls, value: object, known: ValidationInfo) -> object:
+        return whole_path(str(value), known) if isinstance(value, str | Path) else value
+
+    @property
+    def scheme(self) -> Literal["http", "https"]:
+        """The scheme of the proxy's URL."""
+        return "http" if self.tls_cert is None else "https"
+
+    @model_validator(mode="after")
+    def _check_certificate(self) -> "ProxyConfig":
+        if self.tls_cert is None and self.tls_key is not None:
+            raise PydanticCustomError("tls_half", "has tls_key, and needs tls_cert as well")
+        return self
 
     @model_validator(mode="after")
     def _check_open_host(self) -> "ProxyConfig":
@@ -315,9 +354,26 @@ class EngineConfig(Section):
 
 
 class TelemetryConfig(Section):
-    """Metrics."""
+    """Metrics and traces."""
 
     prometheus: bool = Field(default=True, description="Serve `/metrics`.")
+    otlp: str | None = Field(
+        default=None,
+        description=(
+            "Address of an OpenTelemetry collector (OTLP over HTTP) that gets traces and metrics,"
+            " without the words of prompts and answers. Needs the plugin `otlp`."
+        ),
+        examples=["http://127.0.0.1:4318"],
+    )
+
+    @field_validator("otlp")
+    @classmethod
+    def _check_otlp(cls, url: str | None) -> str | None:
+        if url is not None and not is_http(url):
+            raise PydanticCustomError(
+                "otlp", "is not an http:// or https:// address without query or fragment"
+            )
+        return url
 
 
 class LogConfig(Section):

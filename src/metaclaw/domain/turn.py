@@ -2,7 +2,7 @@
 of a request, what held rules did to tool calls, and the step that learning makes of a turn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -266,12 +266,13 @@ def apply_splices(body: bytes, splices: tuple[Splice, ...]) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Times:
     """When the request came, and seconds from then to the first byte and to the end of the
-    answer.
+    answer. `asked_s` is when the provider that answered was asked; it is not stored.
     """
 
     received_at: datetime
     first_byte_s: float | None
     duration_s: float
+    asked_s: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

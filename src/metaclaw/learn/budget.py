@@ -30,6 +30,7 @@ from zoneinfo import ZoneInfo
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw import __version__
 from metaclaw.clock import utc_now
 from metaclaw.config import Config, PriceConfig
 from metaclaw.domain.chat import Usage
@@ -37,6 +38,7 @@ from metaclaw.domain.status import SERVED, Spending, SpendingKey
 from metaclaw.errors import BudgetError, MetaClawError, StoreError
 from metaclaw.ports import Purpose
 from metaclaw.store import SqlSpending, Sums
+from metaclaw.telemetry import OwnCalls, observer_of, tell
 from metaclaw.upstream import Charge, Spent, waits_for_budget
 
 log = logging.getLogger(__name__)
@@ -190,6 +192,7 @@ class Budget:
         spending: SqlSpending,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
+        self._observer = observer_of(config.telemetry.otlp, __version__)
         self._limits = config.learning
         self._spending = spending
         self._zone = (
@@ -233,13 +236,25 @@ class Budget:
         """Make the calls of one request inside; see `upstream.Meter`."""
         call = _priced(Usage(tokens, 0), self._prices.of(model))
         await self._admit(purpose, call)
-        charge = _Charge()
+        charge, began = _Charge(), self._now()
         self._under_way[id(charge)] = call
         try:
             yield charge
         finally:
             with anyio.CancelScope(shield=True):
                 await self.count(purpose, model, charge.spent)
+            if self._observer is not None:
+                spent = charge.spent
+                made = OwnCalls(
+                    purpose.value,
+                    model,
+                    began,
+                    self._now(),
+                    spent.calls,
+                    spent.failures,
+                    spent.usage,
+                )
+                tell(self._observer.own_calls, made)
             del self._under_way[id(charge)]
             self._changed.set()
             self._changed = anyio.Event()

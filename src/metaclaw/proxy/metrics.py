@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from metaclaw.domain.turn import Turn, TurnKind
+from metaclaw.telemetry import Observer, tell
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -66,11 +67,12 @@ _Histograms: TypeAlias = defaultdict[str, _Histogram]
 
 
 class Metrics:
-    """Observes the request path: counts, and tells `attendant` of every request. Two programs in
-    one process have separate ones."""
+    """Observes the request path: counts, and tells `attendant` of every request and `observer` of
+    every turn. Two programs in one process have separate ones."""
 
-    def __init__(self, attendant: Attendant) -> None:
+    def __init__(self, attendant: Attendant, observer: Observer | None = None) -> None:
         self._attendant = attendant
+        self._observer = observer
         self._turns, self._refused, self._tokens = (
             _Counters(_Counter),
             _Counters(_Counter),
@@ -108,6 +110,8 @@ class Metrics:
         self._placed[()].value += len(turn.stamp.skills)
         if not durable:
             self._unrecorded[()].value += 1
+        if self._observer is not None:
+            tell(self._observer.turn, turn)
 
     def refused(self, status: int) -> None:
         """Count a request that was answered with an error of our own."""

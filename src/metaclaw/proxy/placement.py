@@ -416,7 +416,7 @@ class Placer:
             nearness=nearness,
         )
 
-    def _with_named(self, found: Selection, names: Sequence[SkillName], asked: _Asked) -> Selection:
+    def _with_named(self, found: Selection, names: Sequence[SkillName], asked: Asked) -> Selection:
         """A selection with these skills first, in full."""
         known = (asked.view.get(name) for name in dict.fromkeys(names))
         named = [

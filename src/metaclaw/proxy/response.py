@@ -102,6 +102,7 @@ class TurnBuilder:
     """The skills that the model has read in full by calling them."""
     _seen: AnswerRecord | None = None
     _first_byte_s: float | None = None
+    _asked_s: float | None = None
 
     def __init__(
         self,
@@ -180,6 +181,7 @@ class TurnBuilder:
     def begin_attempt(self, provider: str) -> None:
         """Record which provider is asked now, and drop the bytes of the one before it."""
         self.provider = provider
+        self._asked_s = time.perf_counter() - self.incoming.began
         if self._said.size:
             self.drop_provider_bytes()
 
@@ -279,7 +281,10 @@ class TurnBuilder:
             usage=self.usage,
             tokens=self.tokens,
             times=Times(
-                incoming.received_at, self._first_byte_s, time.perf_counter() - incoming.began
+                incoming.received_at,
+                self._first_byte_s,
+                time.perf_counter() - incoming.began,
+                self._asked_s,
             ),
             segment=origin.segment,
             retry_of=origin.retry_of,

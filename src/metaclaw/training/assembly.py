@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw import __version__
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, measured_hash
@@ -35,6 +36,7 @@ from metaclaw.store import (
     SqlPolicies,
     SqlTeams,
 )
+from metaclaw.telemetry import observer_of
 from metaclaw.training.abilities import GeneralAbilities
 from metaclaw.training.absorption import AbsorptionTest
 from metaclaw.training.checkpoints import split_golden
@@ -324,6 +326,7 @@ class SlowLearning:
             ),
             status=status,
             draw_seed=self.settings.draw_seed,
+            observer=observer_of(self._config.telemetry.otlp, __version__),
         )
 
     def begin(self, supervisor: Supervisor) -> None:

@@ -14,11 +14,13 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
+from metaclaw.clock import utc_now
 from metaclaw.domain.policy import GateReport, PolicyState, PolicyVersion
 from metaclaw.domain.status import LoopState
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Windows
 from metaclaw.store import SqlBatches, SqlPolicies, TrainingBatch
+from metaclaw.telemetry import Observer, TrainingSpan, tell
 from metaclaw.training.absorption import AbsorptionTest
 from metaclaw.training.serving_versions import Versions
 from metaclaw.training.setbacks import Setbacks
@@ -51,6 +53,7 @@ class SlowLoop:
     setbacks: Setbacks
     status: LoopStatus
     draw_seed: Callable[[], int]
+    observer: Observer | None = None
 
     def __post_init__(self) -> None:
         self._is_demanded = False
@@ -76,6 +79,7 @@ class SlowLoop:
             self.status.state = LoopState.WAITING
             return has_looked
         self._in_hand, self._let_go = None if batch is None else batch.number, anyio.Event()
+        began, fault = utc_now(), None
         try:
             if batch is not None:
                 candidate = await self.trainer.train(batch)
@@ -83,8 +87,13 @@ class SlowLoop:
             await self._serve(candidate, await self.trial.weigh(candidate))
             self.setbacks.clear()
         except TrainingError as error:
+            fault = type(error).__name__
             await self.setbacks.met(batch, candidate, error)
         finally:
+            if self.observer is not None and batch is not None:
+                number = None if candidate is None else candidate.number
+                done = TrainingSpan(batch.number, began, utc_now(), number, fault)
+                tell(self.observer.training, done)
             self.status.clear()
             self._in_hand = None
             self._let_go.set()

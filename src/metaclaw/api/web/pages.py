@@ -282,7 +282,8 @@ class Pages:
 
     @route("POST", "/api/sign-in", "A link that signs a browser in to the pages, once")
     async def _new_link(self, request: ApiRequest) -> object:
-        url = f"http://{request.headers.get('host', '127.0.0.1')}"
+        host = request.headers.get("host", "127.0.0.1")
+        url = f"{self._sign_in.scheme}://{host}"
         return {"url": self._sign_in.new_link(url, self._person)}
 
     @route("POST", "/ui/do/{action}", "Page: carry out a form", is_page=True)

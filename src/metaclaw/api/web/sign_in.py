@@ -45,6 +45,7 @@ class SignIn:
         keyring: "Keyring",
         *,
         is_loopback: bool = True,
+        scheme: str = "http",
         clock: Callable[[], float] = lambda: utc_now().timestamp(),
     ) -> None:
         """`ended` is the file of ended sessions. `is_loopback`: the proxy listens only on this
@@ -53,6 +54,7 @@ class SignIn:
         self.holder = keyring.holder
         self.marked = keyring.marked
         self._is_loopback = is_loopback
+        self.scheme = scheme
         self._clock = clock
         self._ended_file = ended
         self._ended = _read_ended(ended)
@@ -88,7 +90,9 @@ class SignIn:
     def set_cookie(self, headers: Mapping[str, str], value: str) -> str:
         """The header field that sets the cookie, or deletes it if the value is empty."""
         age = _LIFETIME_S if value else 0
-        return f"{_cookie_name(headers)}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict"
+        fields = f"Path=/; Max-Age={age}; HttpOnly; SameSite=Strict"
+        secure = "; Secure" if self.scheme == "https" else ""
+        return f"{_cookie_name(headers)}={value}; {fields}{secure}"
 
     def session_of(self, headers: Mapping[str, str]) -> str | None:
         """The valid cookie of a request, or None."""
@@ -145,7 +149,7 @@ class SignIn:
         if self._is_loopback and not _is_local(host):
             return (
                 f"this proxy serves its own machine only, and {host!r} is another name; open it as"
-                " http://127.0.0.1"
+                f" {self.scheme}://127.0.0.1"
             )
         if method in _SAFE_METHODS:
             return None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import resource
 import socket
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -68,7 +69,9 @@ class Connection(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._is_paused = False
         self._is_last = False
+        self._is_leaving = False
         self._has_eof = False
+        self._is_encrypted = False
         self._written_bytes = 0
         self._taken_bytes = -1
         self._taken_at = 0.0
@@ -165,6 +168,12 @@ class Connection(asyncio.Protocol):
         if self._at_work is None and now >= self._close_at:
             transport.close()
 
+    def leave(self) -> None:
+        """Close the connection after the next response."""
+        self._is_leaving = True
+        if self._at_work is not None and not self._at_work.started:
+            self._at_work.keeps = False
+
     def end(self) -> None:
         """Close the connection after the response in progress."""
         self._is_last = True
@@ -182,6 +191,7 @@ class Connection(asyncio.Protocol):
             stream.close()
             return
         self._transport = stream
+        self._is_encrypted = transport.get_extra_info("sslcontext") is not None
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if isinstance(address, tuple) and address else None
 
@@ -196,8 +206,8 @@ class Connection(asyncio.Protocol):
         self._has_eof = True
         if self._arriving is not None:
             self._arriving.lose()
-        if self._at_work is None:
-            return False
+        if self._at_work is None or self._is_encrypted:
+            return False  # TLS has no half-closed connections
         self._loop.call_later(_FIRST_PROBE_S, self._probe, _FIRST_PROBE_S)
         return True
 
@@ -306,7 +316,7 @@ class Connection(asyncio.Protocol):
             parser.get_method().decode("latin-1"),
             self._target,
             self._headers,
-            keeps=is_modern and parser.should_keep_alive(),
+            keeps=is_modern and parser.should_keep_alive() and not self._is_leaving,
             is_modern=is_modern,
         )
         if self._at_work is None and not self._waiting and not self._is_last:
@@ -399,6 +409,8 @@ def most_connections() -> int | None:
 
 
 _TICK_S = 1.0
+_HANDSHAKE_S = 10.0
+_LEAVE_S = 0.5
 _LAST_CHANCE_S = 1.0
 
 
@@ -418,8 +430,8 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def open(self, listening: socket.socket) -> None:
-        """Start accepting connections."""
+    async def open(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Start accepting connections, by TLS if a context is given."""
         loop = asyncio.get_running_loop()
 
         def connection() -> Connection:
@@ -429,7 +441,11 @@ class Listener:
         # asyncio accepts as many at once as its backlog before it asks whether they are admitted;
         # the system's queue may be longer.
         self._server = await loop.create_server(
-            connection, sock=listening, backlog=_ACCEPTED_AT_ONCE
+            connection,
+            sock=listening,
+            backlog=_ACCEPTED_AT_ONCE,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else _HANDSHAKE_S,
         )
         listening.listen(_BACKLOG)
         self._timer = loop.call_later(_TICK_S, self._tick)
@@ -448,6 +464,15 @@ class Listener:
                 "connections_refused count=%d most=%d reason=%s", self.refused, self._most, why
             )
         return False
+
+    async def leave(self) -> None:
+        """Accept no more connections: another process has the socket. A client that connected just
+        now, or uses its connection again, is answered."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.leave()
+        await asyncio.sleep(_LEAVE_S)
 
     async def close(self, within_s: float, hurry: asyncio.Event) -> None:
         """Accept no more connections. Let running answers finish for `within_s`, or until `hurry`
