@@ -68,7 +68,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     else:
         model = make_speaking_model(folder / "miniature")
         config = POLICY.format(
-            rate=0.0015, steps=80, prompts=4, base=f'base_model = "{model}"', threads=1
+            rate=0.004, steps=24, prompts=4, base=f'base_model = "{model}"', threads=1
         )
     running = Program(home, config).start()
     running.wait_for(
