@@ -27,7 +27,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     )
     converted = ensure_model(root / "engine" / MODEL_ID, lambda share: None)
     home = tmp_path_factory.mktemp("embedded") / "home"
-    shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.link)
+    shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.symlink)
     program = Program(home).start()
     program.wait_for(
         "/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120

@@ -83,7 +83,7 @@ def _put_real_model(home: Path) -> None:
         os.environ.get("METACLAW_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".cache"
     )
     converted = ensure_model(root / "engine" / MODEL_ID, lambda share: None)
-    shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.link)
+    shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.symlink)
 
 
 def share(
