@@ -65,7 +65,7 @@ $(AXE):
 test-wheel: $(VENV)/.dev
 	METACLAW_TEST_WHEEL=1 $(BIN)/pytest -n0 tests/e2e/test_wheel.py
 
-# Processes, machine, database, provider and clock fail while people work: the first thirty episodes are part of `make test`. About three
+# Processes, machine, database, provider and clock fail while people work: an episode of each fault is part of `make test`. About three
 # seconds each; EPISODES=17 repeats one.
 EPISODES ?= 0-999
 chaos: $(VENV)/.dev

@@ -25,7 +25,7 @@ def pytest_configure() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     # A limit of wall-clock time on each example fails on a busy machine. The same examples each
     # time, so that a failure belongs to the change it is found with; each night looks for new ones.
-    settings.register_profile("usual", deadline=None, max_examples=25, derandomize=True)
+    settings.register_profile("usual", deadline=None, max_examples=15, derandomize=True)
     settings.register_profile("nightly", deadline=None, max_examples=500)
     settings.load_profile("nightly" if IS_NIGHTLY else "usual")
     forks.fork_engines()

@@ -21,6 +21,7 @@ import pytest
 
 from tests.chaos.world import Crowd, World, check_invariants
 from tests.e2e.test_faults import OwnProcess
+from tests.support.depth import tries
 from tests.support.faults import FailingCalls, limit_files, limit_memory
 
 
@@ -191,12 +192,18 @@ FAULTS: Final[tuple[Fault, ...]] = (
 )
 
 
+def _fault(number: int) -> Fault:
+    """In turn, so that as many episodes as there are faults have each once."""
+    return FAULTS[number % len(FAULTS)]
+
+
 def _episodes() -> list[int]:
-    """Those that are asked for; else the first thirty. Among these memory does not run out: Python
+    """Those that are asked for; else each fault once. Among these memory does not run out: Python
     may then wait for ever for a thread that it starts, which `make chaos` shows once in a while."""
     wanted = os.environ.get("METACLAW_CHAOS")
     if wanted is None:
-        return [number for number in range(30) if FAULTS[number % len(FAULTS)] is not no_memory]
+        rounds = tries(1, nightly=5)
+        return [number for number in range(rounds * len(FAULTS)) if _fault(number) is not no_memory]
     first, _, last = wanted.partition("-")
     return list(range(int(first), int(last or first) + 1))
 
@@ -218,8 +225,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 @pytest.mark.parametrize("number", _episodes())
 def test_whatever_fails_all_invariants_hold_afterwards(stage: Stage, number: int) -> None:
     dice = random.Random(f"episode {number}")
-    # In turn, so that thirty episodes have each fault once.
-    fault = FAULTS[number % len(FAULTS)]
+    fault = _fault(number)
     world = stage.failing if fault in MACHINE else stage.quick
     before_s, for_s = dice.uniform(0, 0.6), dice.uniform(0.1, 1.5)
     print(f"episode {number}: {fault.__name__} after {before_s:.2f} s for {for_s:.2f} s")  # noqa: T201
