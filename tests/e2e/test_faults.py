@@ -226,7 +226,7 @@ class OwnProcess(Program):
         )
 
 
-@pytest.mark.parametrize("most", [64, 256])
+@pytest.mark.parametrize("most", [64, pytest.param(256, marks=pytest.mark.nightly)])
 def test_more_connections_than_files_in_the_first_seconds_do_not_end_the_proxy(
     provider: Provider, parts: ExitStack, tmp_path: Path, most: int
 ) -> None:
