@@ -36,7 +36,7 @@ def pytest_configure() -> None:
 
 
 _MEMORY: Final = "/dev/shm"
-_ROOM_BYTES: Final = 2 << 30
+_ROOM_BYTES: Final = 4 << 30
 
 
 def _keep_files_in_memory() -> None:
