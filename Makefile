@@ -19,9 +19,11 @@ demo: install
 
 # Two workers more than cores: much of the tests' time is waiting for programs.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 + (os.cpu_count() or 1))")
-# Every worker would compile every test: in a fresh clone one process does it first.
+# Every worker would compile every test: in a fresh clone two processes do it first, each a half.
 test: $(VENV)/.dev
-	@test -d tests/__pycache__ || $(BIN)/pytest -n0 --collect-only -qq > /dev/null
+	@test -d tests/__pycache__ || { \
+	  $(BIN)/pytest -n0 --collect-only -qq tests/[a-k]*/ > /dev/null & \
+	  $(BIN)/pytest -n0 --collect-only -qq tests/[l-z]* bench/tests plugins > /dev/null; wait; }
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The slow loop's story told with the real 135M model; minutes on two cores that have nothing else to do.
@@ -65,7 +67,7 @@ $(AXE):
 test-wheel: $(VENV)/.dev
 	METACLAW_TEST_WHEEL=1 $(BIN)/pytest -n0 tests/e2e/test_wheel.py
 
-# Processes, machine, database, provider and clock fail while people work: the first thirty episodes are part of `make test`. About three
+# Processes, machine, database, provider and clock fail while people work: an episode of each fault is part of `make test`. About three
 # seconds each; EPISODES=17 repeats one.
 EPISODES ?= 0-999
 chaos: $(VENV)/.dev

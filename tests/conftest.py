@@ -2,7 +2,10 @@
 
 import gc
 import os
+import shutil
+import tempfile
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import settings
@@ -22,13 +25,28 @@ def pytest_configure() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     # A limit of wall-clock time on each example fails on a busy machine. The same examples each
     # time, so that a failure belongs to the change it is found with; each night looks for new ones.
-    settings.register_profile("usual", deadline=None, max_examples=25, derandomize=True)
+    settings.register_profile("usual", deadline=None, max_examples=15, derandomize=True)
     settings.register_profile("nightly", deadline=None, max_examples=500)
     settings.load_profile("nightly" if IS_NIGHTLY else "usual")
     forks.fork_engines()
+    _keep_files_in_memory()
     # Importing makes a million objects that stay: looking through them again and again would take
     # seconds in each process.
     gc.disable()
+
+
+_MEMORY: Final = "/dev/shm"
+_ROOM_BYTES: Final = 4 << 30
+
+
+def _keep_files_in_memory() -> None:
+    """Make temporary folders in memory where there is room for them: on a disk every commit of a
+    database and every folder that is removed waits for milliseconds, on a busy one much longer."""
+    if "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK):
+        return
+    is_executable = not os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC
+    if is_executable and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES:
+        os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

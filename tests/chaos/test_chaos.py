@@ -21,6 +21,7 @@ import pytest
 
 from tests.chaos.world import Crowd, World, check_invariants
 from tests.e2e.test_faults import OwnProcess
+from tests.support.depth import tries
 from tests.support.faults import FailingCalls, limit_files, limit_memory
 
 
@@ -191,21 +192,25 @@ FAULTS: Final[tuple[Fault, ...]] = (
 )
 
 
-def wanted_episodes(default: int) -> list[int]:
-    """Those that are asked for; else as many as that."""
-    first, _, last = os.environ.get("METACLAW_CHAOS", f"0-{default - 1}").partition("-")
+def wanted_episodes(usual: Sequence[int]) -> list[int]:
+    """Those that are asked for, else the usual ones."""
+    wanted = os.environ.get("METACLAW_CHAOS")
+    if wanted is None:
+        return list(usual)
+    first, _, last = wanted.partition("-")
     return list(range(int(first), int(last or first) + 1))
 
 
+def _fault(number: int) -> Fault:
+    """In turn, so that as many episodes as there are faults have each once."""
+    return FAULTS[number % len(FAULTS)]
+
+
 def _episodes() -> list[int]:
-    """By default, thirty. Among these memory does not run out: Python may then wait for ever for a
+    """Each fault once. Among these memory does not run out: Python may then wait for ever for a
     thread that it starts, which `make chaos` shows once in a while."""
-    is_default = "METACLAW_CHAOS" not in os.environ
-    return [
-        number
-        for number in wanted_episodes(30)
-        if not (is_default and FAULTS[number % len(FAULTS)] is no_memory)
-    ]
+    rounds = tries(1, nightly=5)
+    return [number for number in range(rounds * len(FAULTS)) if _fault(number) is not no_memory]
 
 
 @pytest.fixture(scope="module")
@@ -222,11 +227,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", _episodes())
+@pytest.mark.parametrize("number", wanted_episodes(_episodes()))
 def test_whatever_fails_all_invariants_hold_afterwards(stage: Stage, number: int) -> None:
     dice = random.Random(f"episode {number}")
-    # In turn, so that thirty episodes have each fault once.
-    fault = FAULTS[number % len(FAULTS)]
+    fault = _fault(number)
     world = stage.failing if fault in MACHINE else stage.quick
     before_s, for_s = dice.uniform(0, 0.6), dice.uniform(0.1, 1.5)
     print(f"episode {number}: {fault.__name__} after {before_s:.2f} s for {for_s:.2f} s")  # noqa: T201

@@ -135,7 +135,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", wanted_episodes(len(FAULTS)))
+@pytest.mark.parametrize("number", wanted_episodes(range(len(FAULTS))))
 def test_what_was_said_is_learned_once_whatever_fails(pair: Pair, number: int) -> None:
     dice = random.Random(f"episode {number}")
     fault = FAULTS[number % len(FAULTS)]

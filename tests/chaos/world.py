@@ -113,7 +113,7 @@ class Crowd:
     def _talk(self, number: int, person: str) -> None:
         dice = random.Random(f"{self.seed}-{number}")
         for count in range(1_000):
-            if self._stopping.wait(dice.uniform(0, 0.1)):
+            if self._stopping.wait(dice.uniform(0, 0.2)):
                 return
             word = f"w{self.seed}x{number}x{count}w"
             one = Said(person, word, is_rule=number < len(PEOPLE) and count == 2)

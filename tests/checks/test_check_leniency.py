@@ -117,8 +117,9 @@ def test_a_letter_that_may_be_repeated_is_not_the_only_answer() -> None:
     [("raise ValueError('no such field')", "no such field"), ("while True: pass", "took longer")],
 )
 def test_a_program_that_fails_on_every_answer_is_told_when_it_is_tried(
-    program: str, reason: str
+    program: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("metaclaw.checks.leniency._LIMIT_S", 0.2)  # of each of several answers
     trouble = _trouble(f"program: |\n  {program}")
     assert trouble is not None
     assert "fails on answers without a question" in trouble

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from metaclaw.checks.commands import commands_of
+from metaclaw.checks.shell import _parser
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import parse_check, rule_example, run_check
 from tests.checks.spellings import call, shell_call
@@ -372,6 +373,16 @@ def test_the_library_is_quick_on_long_lines(name: str) -> None:
             run_check(check, [shell_call("Bash", (words * 20_000)[:150_000])])
             is not Outcome.UNKNOWN
         )
+
+
+def test_a_script_is_read_to_its_end_although_others_have_the_processor() -> None:
+    parser = _parser()
+    patience = parser.timeout_micros
+    parser.timeout_micros = 200  # so often it is stopped on a busy machine
+    try:
+        assert commands_of("git push " + "-v " * 5_000 + "--force").unread == ""
+    finally:
+        parser.timeout_micros = patience
 
 
 def test_the_parser_is_not_loaded_before_a_command_is_read() -> None:

@@ -78,7 +78,7 @@ def test_a_second_one_is_refused_with_the_first_ones_number(home: Path) -> None:
 def test_after_kill_9_nobody_runs_and_the_next_may(home: Path) -> None:
     with hold(home) as process:
         process.send_signal(signal.SIGKILL)
-        process.wait(5)
+        process.wait(60)
     assert (home / "run" / "serving.json").exists()
     assert find(home) is None
     with acquire(home):

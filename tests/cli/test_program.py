@@ -57,7 +57,7 @@ def provider() -> Iterator[Scripted]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             script.asked.release()
-            script.go.wait(20)
+            script.go.wait(60)
             body = json.dumps(ANSWER).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
@@ -241,8 +241,8 @@ def test_sigterm_lets_a_running_answer_finish_and_exits_with_0(
         assert provider.asked.acquire(timeout=20)
         process.send_signal(signal.SIGTERM)
         provider.go.set()
-        caller.join(20)
-        assert process.wait(20) == 0
+        caller.join(60)
+        assert process.wait(60) == 0
     assert [status for status, _ in answers] == [200]
     assert find(settings) is None
     (session,) = metaclaw("sessions", "list", "--json").facts["sessions"]
@@ -304,12 +304,12 @@ def test_after_kill_9_the_next_start_works_and_nothing_is_lost(settings: Path) -
     with foreground() as (process, url, key):
         assert chat(url, key)[0] == 200
         process.kill()
-        process.wait(20)
+        process.wait(60)
     assert metaclaw("status").code == 1
     with foreground() as (process, _, second_key):
         assert second_key == key
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert len(metaclaw("sessions", "list", "--json").facts["sessions"]) == 1
 
 

@@ -316,7 +316,7 @@ def test_a_client_that_leaves_cancels_the_call_also_while_the_provider_is_silent
                     connection.recv(4096)
                 else:
                     _wait_until(lambda: bool(silent.heads))
-            assert silent.hung_up.wait(20)
+            assert silent.hung_up.wait(60)
         finally:
             assert running.stop() == 0
 
@@ -355,7 +355,7 @@ def test_a_client_that_never_reads_is_disconnected_and_its_turn_is_cancelled(
     try:
         with connected(running) as connection:
             connection.sendall(chat("anything", stream=True))
-            assert provider.hung_up.wait(30)
+            assert provider.hung_up.wait(60)
         (session,) = running.wait_for("/api/sessions", lambda seen: bool(seen["sessions"]))[
             "sessions"
         ]

@@ -93,7 +93,7 @@ def test_a_message_is_read_after_the_program_was_killed_between_word_and_rule(
     knows, teacher.listen = teacher.listen, hangs
     program = program_of(teacher, tmp_path / "home").start()
     Talk(program, **ADA).say(SAID)
-    assert is_asked.wait(30)
+    assert is_asked.wait(60)
     assert program.get("/api/status")["learning"]["pending"]["listening"] > 0
     program.kill()
     may_answer.set()

@@ -186,7 +186,7 @@ def test_a_program_that_is_stopped_says_so_in_the_stream_and_in_the_ledger(start
         rest = b"".join(pieces)
     assert b"stopped" in rest
     assert b"[DONE]" not in rest
-    assert program.process.wait(20) == 0
+    assert program.process.wait(60) == 0
     program.start()
     assert end_of(program, answer) == "failed"
 

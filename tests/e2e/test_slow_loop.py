@@ -68,7 +68,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     else:
         model = make_speaking_model(folder / "miniature")
         config = POLICY.format(
-            rate=0.0015, steps=80, prompts=4, base=f'base_model = "{model}"', threads=1
+            rate=0.004, steps=24, prompts=4, base=f'base_model = "{model}"', threads=1
         )
     running = Program(home, config).start()
     running.wait_for(
@@ -83,7 +83,7 @@ def _put_real_model(home: Path) -> None:
         os.environ.get("METACLAW_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".cache"
     )
     converted = ensure_model(root / "engine" / MODEL_ID, lambda share: None)
-    shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.link)
+    shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.symlink)
 
 
 def share(

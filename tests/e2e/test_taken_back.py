@@ -81,7 +81,7 @@ def test_what_an_evolver_writes_from_failures_before_a_revert_is_dropped(
     talk = Talk(learner)
     talk.say(TASK.format(3))
     talk.say(CORRECTION)
-    assert evolver.is_asked.wait(20)
+    assert evolver.is_asked.wait(60)
     assert learner.command("skills", "revert", "0").returncode == 0
     if is_killed:
         learner.kill()

@@ -94,8 +94,8 @@ async def test_concurrent_answers_do_not_mix_and_a_seed_repeats_them(
     embedded: EmbeddedModel,
 ) -> None:
     questions = [
-        _ask(f"Tell me about the number {number}.", Sampling(max_tokens=10, seed=number))
-        for number in range(10)
+        _ask(f"Tell me about the number {number}.", Sampling(max_tokens=6, seed=number))
+        for number in range(6)
     ]
     together: dict[int, list[Delta]] = {}
 
@@ -103,15 +103,15 @@ async def test_concurrent_answers_do_not_mix_and_a_seed_repeats_them(
         together[number] = await _answer(embedded, questions[number])
 
     async with anyio.create_task_group() as group:
-        for number in range(10):
+        for number in range(6):
             group.start_soon(ask, number)
-    for number in (0, 7, 9):
+    for number in (0, 5):
         again = _end(await _answer(embedded, questions[number])).tokens
         first = _end(together[number]).tokens
         assert again is not None
         assert first is not None
         assert again.sampled_ids == first.sampled_ids
-    assert len({_text(deltas) for deltas in together.values()}) > 5
+    assert len({_text(deltas) for deltas in together.values()}) > 3
 
 
 async def test_max_tokens_cuts_the_answer_and_says_so(embedded: EmbeddedModel) -> None:

@@ -55,7 +55,7 @@ def make_turn(session: SessionId, agent: str) -> Turn:
     )
 
 
-@settings(max_examples=tries(25, nightly=300), deadline=None)
+@settings(max_examples=tries(12, nightly=300), deadline=None)
 @given(turns, st.data())
 def test_counts_are_those_of_the_turns_that_are_there(
     made: list[tuple[SessionId, str, dict[SkillName, RuleResult]]], data: st.DataObject

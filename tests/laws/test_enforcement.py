@@ -411,7 +411,7 @@ steps = st.sampled_from(
 )
 
 
-@settings(max_examples=tries(33, nightly=500), deadline=None)
+@settings(max_examples=tries(16, nightly=500), deadline=None)
 @given(
     wire=st.sampled_from(Wire),
     speaks=st.sampled_from(Wire),

@@ -58,7 +58,7 @@ def in_full(sent: dict[str, Any]) -> int:
 LOOKUPS = ("look", "wrong", "find")
 
 
-@settings(max_examples=tries(40, nightly=500), deadline=None)
+@settings(max_examples=tries(20, nightly=500), deadline=None)
 @given(
     wire=st.sampled_from(Wire),
     speaks=st.sampled_from(Wire),

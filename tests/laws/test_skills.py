@@ -70,7 +70,7 @@ def skills(draw: st.DrawFn) -> Skill:
 
 
 @given(skills())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(20, nightly=200), suppress_health_check=[HealthCheck.too_slow])
 def test_a_skill_that_is_written_is_read_back_equal(skill: Skill) -> None:
     with TemporaryDirectory() as folder:
         assert read_skill(write_skill(Path(folder), skill)) == skill

@@ -28,6 +28,7 @@ from tests.learn.learning import (
     Talk,
     running,
 )
+from tests.support.depth import tries
 
 SCOPES = ("user:ada", None)
 STATED = (
@@ -128,7 +129,7 @@ def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(mode=st.sampled_from(GateMode), written=written_skills, comment=TEXTS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(12, nightly=100), deadline=None)
 def test_no_answer_of_an_evolver_changes_what_a_person_stated(
     empty_ledger: Path, mode: GateMode, written: list[dict[str, Any]], comment: str
 ) -> None:

@@ -36,6 +36,7 @@ from metaclaw.store.rows import (
 from metaclaw.store.schema import MAX_LINKS
 from metaclaw.store.turn_writer import Announcement, SessionEnd, TurnWriter
 from metaclaw.store.writer_thread import QueuedItem, WriteQueue
+from tests.support.depth import tries
 
 anything = st.text(st.characters(exclude_categories=()), max_size=12)
 perhaps = st.none() | anything
@@ -121,7 +122,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 
 @settings(
-    max_examples=30,
+    max_examples=tries(15, nightly=150),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

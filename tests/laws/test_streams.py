@@ -32,9 +32,9 @@ from metaclaw.wires import TailHold, collect, streamed_facts, wire_format
 from metaclaw.wires.sse import EventParser
 from tests.support.depth import tries
 
-few = settings(max_examples=40, deadline=None)
-fewer = settings(few, max_examples=12)
-many = settings(few, max_examples=tries(50, nightly=750))
+few = settings(max_examples=tries(20, nightly=400), deadline=None)
+fewer = settings(few, max_examples=tries(8, nightly=80))
+many = settings(few, max_examples=tries(25, nightly=750))
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 sums = st.integers(0, 5_000)

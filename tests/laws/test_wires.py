@@ -31,9 +31,12 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.wires import deltas_of, estimate_tokens, plain, wire_format
 from metaclaw.wires.translation import custom_arguments
+from tests.support.depth import tries
 
-few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-many = settings(few, max_examples=80)
+few = settings(
+    max_examples=tries(12, nightly=100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+many = settings(few, max_examples=tries(40, nightly=500))
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 names = st.from_regex(r"[a-zA-Z][a-zA-Z0-9_-]{0,12}", fullmatch=True)
 scalars: st.SearchStrategy[Json] = st.one_of(

@@ -64,7 +64,7 @@ async def following(source: InputSource) -> AsyncIterator[Heard]:
 
 def press(display: str) -> None:
     subprocess.run(
-        ["xdotool", "key", "a"], env={**os.environ, "DISPLAY": display}, check=True, timeout=10
+        ["xdotool", "key", "a"], env={**os.environ, "DISPLAY": display}, check=True, timeout=60
     )
 
 

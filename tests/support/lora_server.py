@@ -6,14 +6,13 @@ draws comes from the toy backend's weights, which stand for a model.
 """
 
 import json
+import pickle
 import random
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from tests.support.softmax import END, Softmax, decode
 
@@ -94,7 +93,7 @@ class FakeVllm(FakeServer):
             words = f"The model `{body['model']}` does not exist."
             return 404, self._error(words, "NotFoundError", 404)
         self.drawn += 1
-        policy = msgspec.json.decode(Path(folder).read_bytes(), type=Softmax)
+        policy: Softmax = pickle.loads(Path(folder).read_bytes())
         choices = []
         for number in range(body["n"]):
             chance = random.Random(f"{body['model']}/{body['prompt']}/{number}")

@@ -153,7 +153,8 @@ def running_postgres() -> Iterator[PostgresServer]:
         (entry.pw_name for entry in pwd.getpwall() if entry.pw_name in ("postgres", "nobody")),
         "nobody",
     )
-    folder = Path(tempfile.mkdtemp(prefix="metaclaw-pg-"))
+    # On the disk, for which this server does not wait: its databases and logs are gigabytes.
+    folder = Path(tempfile.mkdtemp(prefix="metaclaw-pg-", dir="/var/tmp"))
     if os.getuid() == 0:
         shutil.chown(folder, user)
     try:

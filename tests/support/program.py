@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,6 +52,12 @@ api_key = "sk-anthropic"
 models = ["claude-model"]
 timeout_s = {timeout_s}
 """
+
+
+@cache
+def _client() -> httpx.Client:
+    """Made once, which takes longer than a request. It keeps no connection, for programs end."""
+    return httpx.Client(timeout=PATIENCE_S, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 class Program:
@@ -124,19 +131,22 @@ class Program:
 
     def get(self, path: str) -> Any:
         """A read of the program's own API."""
-        answer = httpx.get(f"{self.url}{path}", headers=self.auth, timeout=PATIENCE_S)
+        answer = _client().get(f"{self.url}{path}", headers=self.auth)
         answer.raise_for_status()
         return answer.json()
 
     def wait_for(
         self, path: str, wanted: Callable[[Any], bool], within_s: float = PATIENCE_S
     ) -> Any:
-        """Read again and again until it is as wanted."""
-        deadline = time.monotonic() + max(within_s, PATIENCE_S)
+        """Read again and again until it is as wanted, ever more seldom: each look costs the program
+        that is waited for.
+        """
+        began = time.monotonic()
         while not wanted(value := self.get(path)):
-            if time.monotonic() > deadline:
+            waited_s = time.monotonic() - began
+            if waited_s > max(within_s, PATIENCE_S):
                 raise TimeoutError(f"{path} did not become as wanted: {value}")
-            time.sleep(0.05)
+            time.sleep(min(0.25, max(0.02, 0.1 * waited_s)))
         return value
 
     @property

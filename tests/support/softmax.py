@@ -26,7 +26,7 @@ _UNIFORM: Final = (-math.log(SIZE),) * SIZE
 Row: TypeAlias = NDArray[np.float64]
 _NOTHING: Final[Row] = np.zeros(SIZE)
 
-Table = dict[int, list[float]]
+Table = dict[int, Row]
 """A row of numbers for each token that was met, and one for the bias; a missing row is all
 zeros.
 """
@@ -58,9 +58,7 @@ class Softmax:
         bias, row = self.weights.get(_BIAS), self.weights.get(before)
         if bias is None and row is None:
             return _UNIFORM
-        logits = np.array(bias or row)
-        if bias is not None and row is not None:
-            logits += np.array(row)
+        logits = (_NOTHING if bias is None else bias) + (_NOTHING if row is None else row)
         logits -= logits.max()
         found: list[float] = (logits - np.log(np.exp(logits).sum())).tolist()
         return found
@@ -97,7 +95,7 @@ class Softmax:
 
     def step(self, adam: Adam, normaliser: float) -> float:
         """One step of AdamW; the norm of the gradient."""
-        gradient = {key: np.array(row) / normaliser for key, row in self.gradient.items()}
+        gradient = {key: row / normaliser for key, row in self.gradient.items()}
         norm = math.sqrt(sum(float(row @ row) for row in gradient.values()))
         shrink = min(1.0, adam.grad_clip_norm / norm) if adam.grad_clip_norm and norm else 1.0
         self.steps, self.pieces, self.gradient = self.steps + 1, 0, {}
@@ -107,20 +105,18 @@ class Softmax:
 
     def copy(self) -> "Softmax":
         """The weights alone, ready to be trained from the beginning."""
-        return Softmax(weights={key: list(row) for key, row in self.weights.items()})
+        return Softmax(weights={key: row.copy() for key, row in self.weights.items()})
 
     def _move(self, key: int, gradient: Row, adam: Adam) -> None:
         weights, first, second = (
-            np.array(table[key]) if key in table else _NOTHING
-            for table in (self.weights, self.first, self.second)
+            table.get(key, _NOTHING) for table in (self.weights, self.first, self.second)
         )
         first = adam.beta1 * first + (1 - adam.beta1) * gradient
         second = adam.beta2 * second + (1 - adam.beta2) * gradient * gradient
         first_share, second_share = 1 - adam.beta1**self.steps, 1 - adam.beta2**self.steps
         move = first / first_share / (np.sqrt(second / second_share) + adam.eps)
         weights = weights - adam.learning_rate * (move + adam.weight_decay * weights)
-        self.weights[key] = weights.tolist()
-        self.first[key], self.second[key] = first.tolist(), second.tolist()
+        self.weights[key], self.first[key], self.second[key] = weights, first, second
 
 
 class Sampler:
@@ -176,4 +172,4 @@ def _push(datum: Datum, loss: Loss, number: int, now: float) -> float:
 
 
 def _add(table: Table, key: int, values: Row) -> None:
-    table[key] = (np.array(table[key]) + values if key in table else values).tolist()
+    table[key] = table.get(key, _NOTHING) + values

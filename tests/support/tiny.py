@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -23,29 +24,78 @@ TEMPLATE: Final = (
 
 def make_tiny_model(folder: Path) -> Path:
     """The folder, with the model in it."""
-    # Only who makes a model waits for these.
-    import torch
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
     folder.mkdir(parents=True, exist_ok=True)
     make_tokenizer(folder)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=END + 1,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=64,  # vLLM's attention on a CPU knows none smaller than 32
-        max_position_embeddings=1024,
-        bos_token_id=START,
-        eos_token_id=END,
-        pad_token_id=END,
-        tie_word_embeddings=True,
-    )
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)  # type: ignore[no-untyped-call]
+    sizes = {
+        "vocab_size": END + 1,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 64,  # vLLM's attention on a CPU knows none smaller than 32
+    }
+    tokens = {"bos_token_id": START, "eos_token_id": END, "pad_token_id": END}
+    more = {"max_position_embeddings": 1024, "tie_word_embeddings": True, **tokens}
+    write_llama(folder, sizes, more, seed=0, spread=0.02)
     return folder
+
+
+def write_llama(
+    folder: Path,
+    sizes: Mapping[str, int],
+    more: Mapping[str, object],
+    *,
+    seed: int,
+    spread: float,
+) -> None:
+    """Configuration and random weights of a Llama. transformers would take seconds to import."""
+    import torch  # only who makes a model waits for it
+    from safetensors.torch import save_file
+
+    width, feed, head = sizes["hidden_size"], sizes["intermediate_size"], sizes["head_dim"]
+    rows = {
+        "q": sizes["num_attention_heads"] * head,
+        "k": sizes["num_key_value_heads"] * head,
+        "v": sizes["num_key_value_heads"] * head,
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (sizes["vocab_size"], width),
+        "model.norm.weight": (width,),
+    }
+    if not more["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (sizes["vocab_size"], width)
+    for layer in range(sizes["num_hidden_layers"]):
+        at = f"model.layers.{layer}"
+        shapes |= {
+            f"{at}.self_attn.{name}_proj.weight": (count, width) for name, count in rows.items()
+        }
+        shapes |= {
+            f"{at}.self_attn.o_proj.weight": (width, rows["q"]),
+            f"{at}.mlp.down_proj.weight": (width, feed),
+        }
+        shapes |= {f"{at}.mlp.{name}_proj.weight": (feed, width) for name in ("gate", "up")}
+        shapes |= {
+            f"{at}.{name}.weight": (width,)
+            for name in ("input_layernorm", "post_attention_layernorm")
+        }
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {
+        name: torch.ones(shape)
+        if len(shape) == 1
+        else torch.randn(shape, generator=generator) * spread
+        for name, shape in shapes.items()
+    }
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "torch_dtype": "float32",
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10_000.0,
+    }
+    (folder / "config.json").write_text(json.dumps({**config, **sizes, **more}))
 
 
 def make_opinionated_model(folder: Path) -> Path:

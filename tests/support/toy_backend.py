@@ -5,11 +5,11 @@ A run's file is replaced after every piece and every step, so a run goes on exac
 """
 
 import asyncio
+import pickle
 import random
 from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
+from typing import cast
 
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import (
@@ -27,7 +27,7 @@ from metaclaw.ports import Abilities, RunPlan
 from metaclaw.training.backends.service import check_data
 from tests.support.softmax import END, Sampler, Softmax, decode
 
-_FILE = "toy.json"
+_FILE = "toy.pickle"
 
 
 class ToyBackend:
@@ -104,17 +104,15 @@ class ToyBackend:
     async def keep(self, label: str) -> Weights:
         """The present weights in a file of their own."""
         self._open_run()
-        path = self._folder / f"{label}.json"
+        path = self._folder / f"{label}.pickle"
         await asyncio.to_thread(_write, path, self._policy)
         return Weights(self.name, str(path), str(path))
 
     async def shrink(self, weights: Weights, scale: float, label: str) -> Weights:
         """Kept weights, multiplied by a scale, in another file."""
         policy = _read(Path(self._ours(weights).adapter))
-        policy.weights = {
-            key: [scale * value for value in row] for key, row in policy.weights.items()
-        }
-        path = self._folder / f"{label}.json"
+        policy.weights = {key: scale * row for key, row in policy.weights.items()}
+        path = self._folder / f"{label}.pickle"
         await asyncio.to_thread(_write, path, policy)
         return Weights(self.name, str(path), str(path))
 
@@ -181,8 +179,8 @@ def _rollout(sampler: Sampler, prompt: Sequence[int], drawing: Drawing, seed: st
 
 def _read(path: Path) -> Softmax:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Softmax)
-    except (OSError, msgspec.DecodeError) as error:
+        return cast(Softmax, pickle.loads(path.read_bytes()))
+    except (OSError, EOFError, pickle.UnpicklingError) as error:
         raise TrainingError(f"cannot read {path}: {error}") from error
 
 
@@ -190,7 +188,7 @@ def _write(path: Path, policy: Softmax) -> None:
     draft = path.with_suffix(".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(msgspec.json.encode(policy))
+        draft.write_bytes(pickle.dumps(policy))
         draft.replace(path)
     except OSError as error:
         raise TrainingError(f"cannot write {path}: {error}") from error

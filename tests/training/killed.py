@@ -106,6 +106,6 @@ def _told(stage: Stage, kills: int, eligible: frozenset[TurnId]) -> Story:
         waiting=stage.turns.waiting(len(eligible)).turns,
         states=Counter(batch.state for batch in batches),
         versions_by_batch=Counter(versions),
-        left_over=frozenset(map(str, (stage.folder / "policies").glob("*.json")))
+        left_over=frozenset(map(str, (stage.folder / "policies").glob("*.pickle")))
         - {version.weights.adapter for version in stage.policies.versions()},
     )

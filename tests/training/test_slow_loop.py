@@ -84,7 +84,7 @@ async def test_a_run_that_a_person_asks_for_is_said_to_be_prepared_until_it_trai
         group.start_soon(train)
         while True:
             states.append(stage.slow.status.state)
-            await anyio.lowlevel.checkpoint()
+            await anyio.sleep(0.002)
     assert [*list(dict.fromkeys(states))[:2], stage.slow.status.state] == [
         LoopState.PREPARING,
         LoopState.TRAINING,
@@ -245,12 +245,12 @@ async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_r
 async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serves_as_it_was(
     stage: Stage, lost_abilities: bool
 ) -> None:
-    weigh, seen = stage.slow.trial.proof.weigh, list[str]()
+    weigh, seen = stage.slow.trial.proof.weigh, list[bytes]()
 
     async def promoted_meanwhile(*given: object, **named: object) -> GateReport:
         report = await weigh(*given, **named)  # type: ignore[arg-type]
         (candidate,) = stage.policies.versions()
-        seen.append(Path(candidate.weights.adapter).read_text(encoding="utf-8"))
+        seen.append(Path(candidate.weights.adapter).read_bytes())
         await stage.slow.versions.promote(candidate.number, "a person promoted it")
         return replace(report, is_passed=not lost_abilities, lost_abilities=lost_abilities)
 
@@ -260,7 +260,7 @@ async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serve
     (version,) = stage.policies.versions()
     assert (version.state, version.note) == (PolicyState.SERVING, "a person promoted it")
     assert stage.slot.serving.version == version.number
-    assert [Path(version.weights.adapter).read_text(encoding="utf-8")] == seen
+    assert [Path(version.weights.adapter).read_bytes()] == seen
 
 
 class Strict:
@@ -271,7 +271,7 @@ class Strict:
     def __init__(self, stage: Stage, refused: int, cut_at: int | None = None) -> None:
         self._proof, self._refused, self._cut_at = stage.slow.trial.proof, refused, cut_at
         self.tried: list[int] = []
-        self.seen: list[str] = []
+        self.seen: list[bytes] = []
 
     async def weigh(
         self, candidate: Weights, *rest: object, number: int, **named: object
@@ -279,7 +279,7 @@ class Strict:
         if number == self._cut_at:
             raise CutError
         self.tried.append(number)
-        self.seen.append(Path(candidate.adapter).read_text(encoding="utf-8"))
+        self.seen.append(Path(candidate.adapter).read_bytes())
         if number <= self._refused:
             return GateReport(
                 is_passed=False, reasons=("general abilities lost",), lost_abilities=True

@@ -66,6 +66,7 @@ async def test_with_skills_the_second_run_is_told_nothing_twice_and_without_them
     assert again.runs == result.runs, "what is done is not run again"
 
 
+@pytest.mark.nightly  # lessons of failed calls: tests/e2e/test_lessons.py, too
 @pytest.mark.anyio
 async def test_what_the_pipeline_refused_becomes_lessons_and_later_runs_are_refused_less(
     tmp_path: Path,

@@ -13,7 +13,8 @@ import pytest
 from metaclaw.plugin import find
 from metaclaw_bench.records import RoundRecord, read_records
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+"""test_bench_runs.py goes on with a killed run, too, without the command."""
 
 RUN = (
     "bench",

@@ -18,6 +18,7 @@ from metaclaw_bench.questions import ChoiceCheck
 from metaclaw_bench.scoring import score_choice
 from metaclaw_bench.workdays import Answer, Workdays, score
 from tests.support.cases import each
+from tests.support.depth import tries
 
 _CASES = [(name, 1, language) for name in ("one", "two") for language in LANGUAGES] + [
     ("one", 2, "en"),
@@ -125,7 +126,7 @@ def test_writing_it_in_every_form_at_once_is_refused() -> None:
             ).passed
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=tries(20, nightly=200), deadline=None)
 @given(st.text(alphabet="ABCDEFGHXabz,{}\\ \n", max_size=20), st.integers(0, 433))
 def test_choices_are_scored_as_published(inside: str, at: int) -> None:
     day, item = choices(days_of("two"))[at]
@@ -140,7 +141,7 @@ def test_choices_are_scored_as_published(inside: str, at: int) -> None:
         assert set(marks.broken) <= set(item.rules)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=tries(20, nightly=200), deadline=None)
 @given(
     st.integers(0, 223),
     st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=4),

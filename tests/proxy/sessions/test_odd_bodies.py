@@ -136,4 +136,4 @@ def test_no_text_makes_reading_slow(text: str) -> None:
         {},
         {"messages": [{"role": "system", "content": system}, {"role": "user", "content": text}]},
     )
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 5

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.ports import RunPlan
-from tests.support.softmax import END, SIZE, Softmax, decode, encode
+from tests.support.softmax import END, SIZE, Row, Softmax, decode, encode
 from tests.support.toy_backend import ToyBackend
 
 PROMPT = encode("Say a number: ")
@@ -39,7 +40,8 @@ def surrogate(policy: Softmax, datum: Datum, loss: Loss) -> float:
 def test_gradients_are_those_of_the_formula(
     kind: LossKind, advantage: float, shift: float, token: int
 ) -> None:
-    policy = Softmax(weights={-1: [0.01 * (number % 7) for number in range(SIZE)]})
+    bias: Row = 0.01 * (np.arange(SIZE, dtype=np.float64) % 7)
+    policy = Softmax(weights={-1: bias})
     drawn = (token, END)
     then = tuple(min(logprob + shift, 0.0) for logprob in policy.score(PROMPT, drawn))
     datum = Datum(TurnId("turn"), PROMPT, drawn, (advantage, -advantage), then)
