@@ -111,6 +111,7 @@ async def test_the_description_lists_every_route_with_what_it_takes(stage: Stage
         "/api/undo",
         "/api/enforce",
         "/api/keys",
+        "/api/whatif",
     }
     taking |= {"/api/policy/promote", "/api/policy/rollback"}
     assert {path for path, body in bodies.items() if body is not None} == taking

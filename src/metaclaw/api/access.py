@@ -64,6 +64,7 @@ ACCESS: Final[Mapping[str, Access]] = {
     "GET /api/rule-examples": _EVERYONE,
     "POST /api/rule-file": _EVERYONE,
     "GET /api/rule-section": _READ_OWN,
+    "POST /api/whatif": _READ_OWN,
     "GET /api/lessons": _READ_OWN,
     "GET /api/skills": _READ_OWN,
     "GET /api/skills/{name}": _READ_OWN,
@@ -109,7 +110,10 @@ ACCESS: Final[Mapping[str, Access]] = {
     "GET /ui/script.js": _EVERYONE,
     "GET /ui/icon.svg": _EVERYONE,
 }
-_CHANGE_NOTHING: Final = ("/api/rule-file", "/api/skill-test", "/api/sign-in")
+_CHANGE_NOTHING: Final = (
+    *("/api/rule-file", "/api/skill-test", "/api/sign-in"),
+    "/api/whatif",
+)
 _NAMES: Final = ("name", "id", "turn", "session", "candidate", "reverted_to", "policy_version")
 """The fields of a result that name what was changed."""
 

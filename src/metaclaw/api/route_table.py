@@ -13,10 +13,11 @@ def home_table(home: HomeRoutes) -> list[Route]:
     from metaclaw.api.rules import EnforcementRoutes, RuleRoutes
     from metaclaw.api.sessions import SessionRoutes
     from metaclaw.api.skills import SkillRoutes
+    from metaclaw.api.what_if import WhatIfRoutes
     from metaclaw.api.why import WhyRoutes
 
     return routes_of(
         *(SessionRoutes(home), WhyRoutes(home), LearningRoutes(home), SkillRoutes(home)),
         *(RuleRoutes(home), AgentFileRoutes(home), home.cost, PolicyRoutes(home)),
-        *(EnforcementRoutes(home), KeyRoutes(home)),
+        *(EnforcementRoutes(home), KeyRoutes(home), WhatIfRoutes(home)),
     )

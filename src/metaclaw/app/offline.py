@@ -50,7 +50,7 @@ from metaclaw.store import (
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
 
-_READING: Final = ("/api/skill-test", "/api/rule-file")
+_READING: Final = ("/api/skill-test", "/api/rule-file", "/api/whatif")
 """Routes that take a body and change nothing."""
 _BEGINNING: Final = (
     *("/api/rules", "/api/skills", "/api/generations", "/api/undo", "/api/enforce"),

@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "What it learned": {
         "rules": "rules",
         "enforce": "enforcement",
+        "whatif": "what_if",
         "lessons": "lessons",
         "skills": "skills",
         "candidates": "candidates",

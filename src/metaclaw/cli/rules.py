@@ -34,6 +34,7 @@ from metaclaw.cli.output import (
     yes_option,
 )
 from metaclaw.cli.rule_files import export, import_, project_id
+from metaclaw.cli.what_if import quick_trial
 from metaclaw.domain.status import EVERYONE, YOU, audience, reason_words
 from metaclaw.errors import MetaClawError, SkillError
 
@@ -223,6 +224,8 @@ def _added(home: Path, facts: Facts, fields: Facts) -> Iterator[str]:
         yield f"Noted: {name} ({_where(facts)}). Take it back with: metaclaw undo"
         yield from enforcement_lines(home, facts, fields)
         yield from question_lines([facts])
+        if fields.get("check"):
+            yield quick_trial(home, name)
         return
     yield f"This rule is in force already: {name}."
     if fields.get("enforce") not in (None, enforce):

@@ -18,6 +18,7 @@ from sqlalchemy import (
     literal,
     literal_column,
     select,
+    true,
 )
 
 from metaclaw.domain.candidate import Standing
@@ -188,6 +189,13 @@ class LedgerReader(Queries):
         is_recent = turns.c.seq.between(before - within, before - 1)
         is_main = turns.c.kind == TurnKind.MAIN
         return self._turns(is_mine, is_recent, is_main, limit=limit, newest_first=True)
+
+    def main_turns_since(self, since: datetime, before: int | None, limit: int) -> list[TurnRow]:
+        """The main turns since then before the cursor `before`, newest first."""
+        is_mine = and_(turns.c.kind == TurnKind.MAIN, self._of_user(turns))
+        is_before = turns.c.seq < before if before is not None else true()
+        is_recent = turns.c.received_us >= since
+        return self._turns(is_mine, is_recent, is_before, limit=limit, newest_first=True)
 
     def last_main_turn(self, session: SessionId) -> TurnRow | None:
         return next(iter(self._turns(_is_main_of(session), limit=1, newest_first=True)), None)
