@@ -112,6 +112,7 @@ async def test_the_description_lists_every_route_with_what_it_takes(stage: Stage
         "/api/enforce",
         "/api/keys",
         "/api/whatif",
+        "/api/candidates",
     }
     taking |= {"/api/policy/promote", "/api/policy/rollback"}
     assert {path for path, body in bodies.items() if body is not None} == taking

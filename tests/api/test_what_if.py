@@ -32,7 +32,10 @@ def answering(turn: Turn, command: str | None, said: str = "Done.", **changes: A
         }
     finish = "stop" if command is None else "tool_calls"
     answer = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": finish}]}
-    asked = {"model": "m-1", "messages": [{"role": "user", "content": "Install the package attrs."}]}
+    asked = {
+        "model": "m-1",
+        "messages": [{"role": "user", "content": "Install the package attrs."}],
+    }
     exchange = replace(
         turn.exchange, request=json.dumps(asked).encode(), said=json.dumps(answer).encode()
     )

@@ -76,6 +76,7 @@ ACCESS: Final[Mapping[str, Access]] = {
     "DELETE /api/skills/{name}": _OWNERS,
     "POST /api/skill-test": _OWNERS,
     "GET /api/candidates": _READ_OWN,
+    "POST /api/candidates": _CHANGE_OWN,
     "GET /api/candidates/{id}": _READ_OWN,
     "POST /api/candidates/{id}/approve": _CHANGE_OWN,
     "POST /api/candidates/{id}/reject": _CHANGE_OWN,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import islice
+from typing import cast
 
 from anyio.to_thread import run_sync
 
@@ -16,13 +17,16 @@ from metaclaw.api.views import (
     verdict_view,
     whole_candidate_view,
 )
-from metaclaw.domain.candidate import Candidate, Standing
+from metaclaw.clock import utc_now
+from metaclaw.domain.candidate import PROPOSED, Candidate, Change, Proposal, Standing
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
+from metaclaw.skills import RuleFields, find_same
 from metaclaw.store import SqlForgetting, SqlGenerations
 
 _MOST_ROWS = 100_000
 _MOST_SAID = 160
+_MOST_WAITING = 100
 _MOST_COMMENT_CHARS = 10_000
 _MOST_GENERATION = 2**31 - 1
 _FEEDBACK = RequestBody(
@@ -36,6 +40,20 @@ _FEEDBACK = RequestBody(
         "comment": {"type": "string", "maxLength": _MOST_COMMENT_CHARS},
     },
     ("turn", "outcome"),
+)
+_PROPOSAL = RequestBody(
+    {
+        "text": {"type": "string", "description": "What is to be followed or remembered"},
+        "kind": {"enum": ["rule", "fact"]},
+        "when": {"type": "string", "description": "The situation that it is for [always]"},
+        "workspace": {"type": ["string", "null"], "description": "The project it is for [all]"},
+        "source": {
+            "type": "string",
+            "maxLength": _MOST_SAID,
+            "description": "Where it comes from, such as AGENTS.md, for the person who decides",
+        },
+    },
+    ("text", "source"),
 )
 _REVERT = RequestBody(
     {"generation": {"type": "integer", "minimum": 0, "maximum": _MOST_GENERATION}},
@@ -109,6 +127,42 @@ class LearningRoutes:
             ]
         }
 
+    @route(
+        "POST",
+        "/api/candidates",
+        "Propose a rule or fact, which is not in force until a person approves it",
+        body=_PROPOSAL,
+    )
+    def _propose(self, request: ApiRequest) -> object:
+        """What says the same as something in force, or as an earlier proposal, is not proposed
+        again."""
+        home, said = self.home, dict(request.said)
+        source, name = said.pop("source"), home.person.name
+        scope = None if home.person.is_owner else f"user:{name}"
+        rule = home.rulebook.draft(cast(RuleFields, {**said, "scope": scope}))
+        if (same := find_same(rule, home.rulebook.skills())) is not None:
+            return {"added": False, "standing": "in force", "skill": same.name, "candidate": None}
+        earlier = [
+            one
+            for one in home.candidates.candidates(limit=_MOST_ROWS)
+            if one.proposal.kind == PROPOSED and home.shows(one)
+        ]
+        for one in earlier:
+            if find_same(rule, [one.proposal.skill]) is not None:
+                return {"added": False, **_short_view(one)}
+        if sum(one.standing is Standing.WAITING for one in earlier) >= _MOST_WAITING:
+            raise ApiError(
+                f"{_MOST_WAITING} proposals wait already; decide about them first with: metaclaw"
+                " candidates",
+                409,
+            )
+        proposal = Proposal(rule, Change.NEW, (), (), PROPOSED, source, said_by=name)
+        generation = home.rulebook.library.view.generation
+        reason = f"{source} proposes it"
+        asked = Candidate.new(proposal, Standing.WAITING, reason, generation, utc_now())
+        home.candidates.save_candidate(asked)
+        return {"added": True, **_short_view(asked)}
+
     def _question(self, candidate: Candidate) -> str | None:
         """What the person is asked; null if the candidate does not wait for them. Blocks."""
         if candidate.standing is not Standing.WAITING:
@@ -180,3 +234,12 @@ class LearningRoutes:
             )
         own = None if self.home.person.is_owner else self.home.reader.own_events
         return ApiStream("text/event-stream; charset=utf-8", self.home.feed.follow(after, own))
+
+
+def _short_view(candidate: Candidate) -> dict[str, str]:
+    """A proposal as it is told to who made it."""
+    return {
+        "standing": candidate.standing,
+        "skill": candidate.proposal.skill.name,
+        "candidate": candidate.id,
+    }

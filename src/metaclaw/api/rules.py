@@ -163,8 +163,8 @@ class RuleRoutes:
     @route(
         "GET",
         "/api/rule-section",
-        "Rules in force, and as a section for AGENTS.md",
-        ("workspace", "user"),
+        "Rules in force, and as a section for AGENTS.md, with what a source proposed for it",
+        ("workspace", "user", "source"),
     )
     def _section(self, request: ApiRequest) -> object:
         workspace, user = request.query.get("workspace"), request.query.get("user")
@@ -176,8 +176,19 @@ class RuleRoutes:
         ]
         return {
             "rules": [rule_view(rule, None) for rule in chosen],
-            "section": render_section(chosen),
+            "section": render_section(chosen, self._proposed(workspace, request.query)),
         }
+
+    def _proposed(self, workspace: str | None, query: Mapping[str, str]) -> list[Skill]:
+        """What this source proposed for the project, and what waits for a person."""
+        waiting = self.home.candidates.candidates(Standing.WAITING) if "source" in query else ()
+        return [
+            one.proposal.skill
+            for one in waiting
+            if one.proposal.written_by == query["source"]
+            and one.proposal.skill.workspace == workspace
+            and self.home.shows(one)
+        ]
 
     def _listed(self, rules: Sequence[Rule], dates: Dates) -> list[dict[str, Any]]:
         followed = SqlCompliance(self.home.database).totals(

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from metaclaw.api.status_words import counted
-from metaclaw.domain.candidate import Candidate, Change
+from metaclaw.domain.candidate import PROPOSED, Candidate, Change
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, RuleRecord
 from metaclaw.domain.ids import TurnId
@@ -391,6 +391,9 @@ def candidate_question(candidate: Candidate, words: str) -> str:
     """
     skill, change = candidate.proposal.skill, candidate.proposal.change
     text = " ".join(skill.body.split())
+    if candidate.proposal.kind == PROPOSED:
+        place = f" in {skill.workspace}" if skill.workspace else ""
+        return f"{candidate.proposal.written_by} proposes{place}: “{text}” — put it in force?"
     if who := candidate.proposal.said_by:
         return f"For {skill.scope}, from {who}: “{text}” — put it in force?"
     if isinstance(skill, Lesson):

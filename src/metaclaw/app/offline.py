@@ -54,7 +54,7 @@ _READING: Final = ("/api/skill-test", "/api/rule-file", "/api/whatif")
 """Routes that take a body and change nothing."""
 _BEGINNING: Final = (
     *("/api/rules", "/api/skills", "/api/generations", "/api/undo", "/api/enforce"),
-    "/api/keys",
+    *("/api/keys", "/api/candidates"),
 )
 """Changes for which a database is created if there is none yet."""
 

@@ -16,6 +16,7 @@ from metaclaw.cli.output import (
     wants_json,
     yes_option,
 )
+from metaclaw.durable_files import BY_UMASK, replace_file
 from metaclaw.errors import SkillError
 
 _KNOWN_FILES = ("CLAUDE.md", "AGENTS.md", ".cursorrules")
@@ -41,7 +42,7 @@ def import_(
     found: list[Facts] = []
     left_out: list[Facts] = []
     for file in _files(path):
-        facts = request(home, "POST", "/api/rule-file", {"text": _text(file)})
+        facts = request(home, "POST", "/api/rule-file", {"text": read_text(file)})
         given = _given(file, project, everywhere=everywhere, user=user)
         found += [{**given, **fields} for fields in facts["rules"]]
         left_out += facts["left_out"]
@@ -73,13 +74,35 @@ def import_(
 @click.option("--project", help="A folder: only what applies there.")
 @click.option("--for", "user", metavar="USER", help="Only what applies to this person.")
 @click.option("--yes", is_flag=True, help="Change an existing file without asking.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help=(
+        "Keep the section of the file in step until Ctrl-C. What others write into it is proposed"
+        " to you."
+    ),
+)
 @click.pass_obj
 def export(
-    home: Path, form: str, target: Path | None, project: str | None, user: str | None, yes: bool
+    home: Path,
+    form: str,
+    target: Path | None,
+    project: str | None,
+    user: str | None,
+    yes: bool,
+    watch: bool,
 ) -> None:
     """Write your rules as a section for AGENTS.md or CLAUDE.md, which replaces an earlier one, or
     as JSON.
     """
+    if watch:
+        if target is None or form == "json":
+            raise click.UsageError("--watch needs --to FILE, and no --format json")
+        confirm(f"Keep a section of {target} in step?", yes=yes or not target.exists())
+        from metaclaw.cli.rule_sync import RuleSync
+
+        folder = str(target.resolve().parent) if project is None else project_id(project)
+        RuleSync(home, target, folder, user).follow()
     place = None if project is None else project_id(project)
     facts = read(home, "/api/rule-section", workspace=place, user=user)
     found, section = facts["rules"], facts["section"]
@@ -97,19 +120,23 @@ def export(
         )
     text = as_json
     if form == "agents":
-        text = with_section(_text(target) if target.exists() else "", section)
+        text = with_section(read_text(target) if target.exists() else "", section)
     _write(target, text, yes=yes)
     echo(f"Wrote {counted(len(found), 'rule')} to {target}.", err=True)
 
 
 def with_section(text: str, section: str) -> str:
     """A file's text with the section in the place of an earlier one, or at the end. A section
-    begins and ends with a comment that marks it."""
+    begins and ends with a comment that marks it; no other byte changes."""
     first, *_, last = section.strip().splitlines()
+    if "\r\n" in text:
+        section = section.replace("\n", "\r\n")
     begin, end = text.find(first), text.find(last)
     if 0 <= begin < end:
-        return text[:begin] + section.removesuffix("\n") + text[end + len(last) :]
-    return f"{text.rstrip()}\n\n{section}" if text.strip() else section
+        return text[:begin] + section.rstrip() + text[end + len(last) :]
+    newline = "\r\n" if "\r\n" in text else "\n"
+    missing = 2 - min(2, len(text) - len(text.rstrip("\r\n"))) if text.strip() else 0
+    return text + newline * missing + section
 
 
 def project_id(folder: str) -> str:
@@ -149,7 +176,7 @@ def _preview(rules: list[Facts], left_out: list[Facts]) -> None:
         echo(f"  left out {one['text']}: {one['reason']}", err=True)
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
@@ -165,7 +192,15 @@ def _text(path: Path) -> str:
 
 def _write(path: Path, text: str, *, yes: bool) -> None:
     confirm(f"Change {path}?", yes=yes or not path.exists())
+    write_whole(path, text)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file in one step, keeping its mode. Raises SkillError."""
     try:
-        path.write_text(text, encoding="utf-8")
+        mode = path.stat().st_mode & 0o777 if path.exists() else None
+        replace_file(path, text.encode(), mode=BY_UMASK if mode is None else mode)
+        if mode is not None:
+            path.chmod(mode)
     except OSError as error:
         raise SkillError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -74,14 +74,14 @@ def watch(home: Path, since: str, show_all: bool, as_json: bool) -> None:
     """
     if since != "now" and not since.isdecimal():
         raise click.UsageError(f"--since is {since!r}: give the cursor of an event, or 0")
-    for api, event in _follow(home, since):
+    for api, event in follow_events(home, since):
         if as_json:
             click.echo(json.dumps({"cursor": int(event.cursor), "event": event.kind, **event.data}))
         elif (line := _line(api, event, show_all=show_all)) is not None:
             echo(f"{_clock(event)}  {line}")
 
 
-def _follow(home: Path, cursor: str) -> Iterator[tuple[ApiClient, StreamedEvent]]:
+def follow_events(home: Path, cursor: str) -> Iterator[tuple[ApiClient, StreamedEvent]]:
     """Yield events behind the cursor for ever. Raises NotRunningError only if no proxy runs at the
     beginning.
     """

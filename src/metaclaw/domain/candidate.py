@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import NewType
+from typing import Final, NewType
 
 from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import Skill
 
+PROPOSED: Final = "proposed"
+"""The kind of a proposal that came from a file or an agent, and not from a turn."""
 CandidateId = NewType("CandidateId", str)
 
 

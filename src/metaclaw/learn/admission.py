@@ -22,6 +22,7 @@ from metaclaw.domain.chat import Json, Message
 from metaclaw.domain.episode import Signature
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import LearnedFrom, Lesson, RetiredSkill, Skill, SkillState
+from metaclaw.domain.status import audience
 from metaclaw.domain.training import RoleKind
 from metaclaw.domain.turn import Scope, Step, TurnKind
 from metaclaw.errors import SkillError
@@ -530,7 +531,7 @@ def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
 def _publish_reason(proposal: Proposal) -> str:
     count = len(proposal.support)
     if proposal.said_by:
-        return f"put {proposal.skill.name} in force for {proposal.skill.scope}"
+        return f"put {proposal.skill.name} in force for {audience(proposal.skill.scope)}"
     return (
         f"{_VERBS[proposal.change]} {proposal.skill.name} from {count}"
         f" turn{'' if count == 1 else 's'}"

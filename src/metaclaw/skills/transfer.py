@@ -32,6 +32,7 @@ _TOP_HEADING: Final = re.compile(r"^ {0,3}#[ \t]", re.MULTILINE)
 _ITEM: Final = re.compile(r"( *)(?:[-*+]|\d{1,3}[.)])[ \t]+(.*)$")
 _FENCE: Final = re.compile(r" *(```+|~~~+)")
 _COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_PROPOSED: Final = "Proposed, not approved yet"
 _OURS: Final = re.compile(r"[ \t]*<!-- (\{.*?\}) -->")
 _RULER: Final = re.compile(r" *(?:[-*_] *){3,}$|=+$")
 _GENERAL: Final = re.compile(
@@ -115,11 +116,16 @@ def read_rules(text: str) -> RuleFile:
     return RuleFile(tuple(rules), tuple(left_out))
 
 
-def render_section(rules: Sequence[Skill]) -> str:
-    """A section for AGENTS.md or CLAUDE.md, between two comments that mark it for replacement."""
+def render_section(rules: Sequence[Skill], proposed: Sequence[Skill] = ()) -> str:
+    """A section for AGENTS.md or CLAUDE.md, between two comments that mark it for replacement. What
+    was proposed and waits for a person is in a part of its own."""
     lines = [BEGIN]
-    for kind, title in ((SkillKind.RULE, "## Rules"), (SkillKind.FACT, "## Facts")):
-        of_kind = [rule for rule in rules if rule.kind is kind]
+    parts = (
+        ("## Rules", [rule for rule in rules if rule.kind is SkillKind.RULE]),
+        ("## Facts", [rule for rule in rules if rule.kind is SkillKind.FACT]),
+        (f"## {_PROPOSED}", proposed),
+    )
+    for title, of_kind in parts:
         groups: dict[str, list[Skill]] = {}
         for rule in sorted(of_kind, key=lambda rule: rule.when != ALWAYS):
             groups.setdefault(rule.when, []).append(rule)
@@ -259,6 +265,8 @@ def _rule(piece: _Piece, introduction: str | None) -> RuleFields:
 
 
 def _is_general(title: str) -> bool:
+    if title == _PROPOSED:
+        return True
     plain = re.sub(r"[^\w\s]", " ", title).strip()
     return not plain or _GENERAL.fullmatch(plain) is not None or _FACTS.fullmatch(plain) is not None
 
