@@ -474,3 +474,41 @@ def test_a_request_that_is_too_long_for_the_embedded_model_is_explained() -> Non
         trial_lines(find_agent("codex"), Trial(1, "", "ERROR: no network"), 0)[-1]
         == "See metaclaw doctor."
     )
+
+
+MCP_FILES = {
+    "claude-code": (".claude.json", '{\n  "numStartups": 3,\n  "mcpServers": {}\n}\n'),
+    "codex": (".codex/config.toml", '# mine\n[mcp_servers.other]\ncommand = "x"\n'),
+    "opencode": (".config/opencode/opencode.json", '{\n  "theme": "dark" // mine\n}\n'),
+}
+
+
+@pytest.mark.parametrize("name", MCP_FILES)
+def test_the_mcp_server_is_registered_and_taken_out_byte_for_byte(user: Path, name: str) -> None:
+    place, original = MCP_FILES[name]
+    file = user / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(original)
+    refused = metaclaw("agents", "connect", name, "--mcp", given="n\n")
+    assert (refused.code, file.read_text()) == (1, original)
+    assert "metaclaw.cli" in refused.out
+    assert str(file) in refused.out
+    done = metaclaw("agents", "connect", name, "--mcp", "--yes", "--json")
+    assert done.code == 0, done.err
+    assert done.facts["mcp"] == str(file)
+    written = file.read_text()
+    command = (sys.executable, "-P", "-m", "metaclaw.cli", "--home", str(user / "mc"), "mcp")
+    assert all(f'"{word}"' in written for word in command)
+    # Connecting again, as after a change of the port, keeps it.
+    assert metaclaw("agents", "connect", name, "--yes").code == 0
+    assert file.read_text() == written
+    assert metaclaw("agents", "disconnect", name, "--yes").code == 0
+    assert file.read_text() == original
+
+
+def test_without_mcp_nothing_of_it_is_written_and_other_agents_say_how(user: Path) -> None:
+    assert metaclaw("agents", "connect", "claude-code", "--yes").code == 0
+    assert not (user / ".claude.json").exists()
+    assert metaclaw("agents", "disconnect", "claude-code", "--yes").code == 0
+    refused = metaclaw("agents", "connect", "hermes", "--mcp", "--yes")
+    assert (refused.code, "by hand: " in refused.err) == (2, True)

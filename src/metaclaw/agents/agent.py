@@ -29,6 +29,8 @@ class Endpoint:
     kinds: frozenset[str] = frozenset()
     passthrough: frozenset[str] = frozenset()
     is_model_chosen: bool = False
+    mcp: tuple[str, ...] = ()
+    """The command of our MCP server, for agents that are to start it."""
 
     @property
     def openai_url(self) -> str:
@@ -76,7 +78,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One agent program. An agent without `file` is connected by hand; `steps` says how."""
+    """One agent program. An agent without `file` is connected by hand; `steps` says how. With
+    `takes_mcp` its settings name our MCP server, if it is wanted; `mcp_file` stands for a file of its
+    own for that."""
 
     name: str
     title: str
@@ -89,6 +93,8 @@ class Agent:
     steps: Callable[[Endpoint], list[str]] = lambda endpoint: []
     question: Callable[[str], Sequence[str]] | None = None
     after: str = ""
+    takes_mcp: bool = False
+    mcp_file: "Agent | None" = None
 
     @property
     def is_automatic(self) -> bool:

@@ -11,7 +11,7 @@ from metaclaw.agents.agent import (
     leaves,
     user_home,
 )
-from metaclaw.agents.formats import Item, YamlFormat
+from metaclaw.agents.formats import Item, KeyPath, YamlFormat
 from metaclaw.agents.jsonc import JsonFormat
 from metaclaw.agents.toml import TomlFormat
 from metaclaw.errors import MetaClawError
@@ -76,9 +76,18 @@ def _codex_settings(endpoint: Endpoint) -> list[Setting]:
     found = [Setting(("model_provider",), PROVIDER)]
     if "openai" not in endpoint.kinds or endpoint.is_model_chosen:
         found.insert(0, Setting(("model",), endpoint.require_model("Codex")))
-    return found + [
+    found += [
         Setting(("model_providers", PROVIDER, name), value) for name, value in provider.items()
     ]
+    return found + _mcp_settings(endpoint, ("mcp_servers", PROVIDER))
+
+
+def _mcp_settings(endpoint: Endpoint, path: KeyPath) -> list[Setting]:
+    """The command of our MCP server as most agents take it; nothing if it is not wanted."""
+    if not endpoint.mcp:
+        return []
+    program, *arguments = endpoint.mcp
+    return leaves(path, {"command": program, "args": arguments})
 
 
 def _openclaw_settings(endpoint: Endpoint) -> list[Setting]:
@@ -123,10 +132,12 @@ def _opencode_settings(endpoint: Endpoint) -> list[Setting]:
     model = endpoint.require_model("opencode")
     options = {"baseURL": endpoint.openai_url, "apiKey": endpoint.key}
     provider = {"npm": "@ai-sdk/openai-compatible", "name": "MetaClaw", "options": options}
+    server = {"type": "local", "command": list(endpoint.mcp), "enabled": True}
     return [
         Setting(("model",), f"{PROVIDER}/{model}"),
         *leaves(("provider", PROVIDER), provider),
         Setting(("provider", PROVIDER, "models", model, "name"), model),
+        *(leaves(("mcp", PROVIDER), server) if endpoint.mcp else ()),
     ]
 
 
@@ -189,6 +200,11 @@ def _exports(endpoint: Endpoint) -> list[str]:
     return lines
 
 
+def _claude_state(env: Environment) -> Path:
+    """The file in which Claude Code keeps, among other things, its MCP servers."""
+    return folder_of(env, "CLAUDE_CONFIG_DIR", "") / ".claude.json"
+
+
 COMMON_AGENTS: tuple[Agent, ...] = (
     Agent(
         "claude-code",
@@ -200,6 +216,17 @@ COMMON_AGENTS: tuple[Agent, ...] = (
         lambda env: folder_of(env, "CLAUDE_CONFIG_DIR", ".claude") / "settings.json",
         JsonFormat(),
         question=lambda text: ("-p", text),
+        takes_mcp=True,
+        mcp_file=Agent(
+            "claude-code-mcp",
+            "Claude Code's tools",
+            "claude",
+            "",
+            "2.1.325",
+            lambda endpoint: _mcp_settings(endpoint, ("mcpServers", PROVIDER)),
+            _claude_state,
+            JsonFormat(),
+        ),
     ),
     Agent(
         "codex",
@@ -211,6 +238,7 @@ COMMON_AGENTS: tuple[Agent, ...] = (
         lambda env: folder_of(env, "CODEX_HOME", ".codex") / "config.toml",
         TomlFormat(),
         question=lambda text: ("exec", "--skip-git-repo-check", "--sandbox", "read-only", text),
+        takes_mcp=True,
     ),
     Agent(
         "openclaw",
@@ -241,6 +269,7 @@ COMMON_AGENTS: tuple[Agent, ...] = (
         _opencode_file,
         JsonFormat(),
         question=lambda text: ("run", text),
+        takes_mcp=True,
     ),
     Agent(
         "hermes",

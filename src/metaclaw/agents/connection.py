@@ -208,6 +208,11 @@ class Connections:
         record = self._record(agent)
         return None if record is None else record.model
 
+    def has_mcp(self, agent: Agent) -> bool:
+        """Whether the agent is connected with our MCP server."""
+        record = self._record(agent.mcp_file or agent)
+        return record is not None and any("mcp" in str(one.path[0]) for one in record.settings)
+
     def backup(self, agent: Agent) -> Path:
         """The path of the backup of the original file."""
         return self._folder / f"{agent.name}.backup"

@@ -2,6 +2,7 @@
 an answer.
 """
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -127,10 +128,15 @@ def _file_lines(found: list[Facts]) -> Iterator[str]:
     is_flag=True,
     help="Claude Code and Codex: your own login is passed on to the provider.",
 )
+@click.option(
+    "--mcp",
+    is_flag=True,
+    help="Claude Code, Codex and opencode: also register metaclaw mcp, until you disconnect.",
+)
 @yes_option
 @answers
 def connect_(
-    home: Path, name: str, model: str | None, subscription: bool, yes: bool
+    home: Path, name: str, model: str | None, subscription: bool, mcp: bool, yes: bool
 ) -> CommandOutput:
     """Point the agent NAME at the proxy. Shows the difference first and keeps a backup; `env`
     prints what to export.
@@ -138,27 +144,42 @@ def connect_(
     from metaclaw.agents import Connections, find_agent
 
     agent = find_agent(name)
+    if mcp and not agent.takes_mcp:
+        command = " ".join(_mcp_command(home))
+        raise ConfigError(
+            f"--mcp is for Claude Code, Codex and opencode; register this command in {agent.title}"
+            f" by hand: {command}"
+        )
     endpoint = replace(
         endpoint_of(home, agent, model, subscription=subscription),
         is_model_chosen=model is not None,
     )
+    if mcp:
+        endpoint = replace(endpoint, mcp=_mcp_command(home))
     if not agent.is_automatic:
         return _steps(agent, endpoint)
     connections = Connections(home)
-    plan = connections.plan_connect(agent, endpoint)
-    change = plan.change
+    parts = [agent] if agent.mcp_file is None or not endpoint.mcp else [agent, agent.mcp_file]
+    plans = [connections.plan_connect(part, endpoint) for part in parts]
+    changes = [plan.change for plan in plans]
+    plan, change = plans[0], changes[0]
     if not wants_json():
-        print_change(change, endpoint.key)
-    confirm(f"Write this to {change.file}?", yes=yes or not change.is_needed)
-    connections.connect(agent, plan)
+        for one in changes:
+            print_change(one, endpoint.key)
+    is_needed = any(one.is_needed for one in changes)
+    written = " and ".join(str(one.file) for one in changes)
+    confirm(f"Write this to {written}?", yes=yes or not is_needed)
+    for part, part_plan in zip(parts, plans, strict=True):
+        connections.connect(part, part_plan)
     backup = connections.backup(agent)
     facts = {
         "agent": agent.name,
         "file": change.file,
-        "changed": change.is_needed,
+        "changed": is_needed,
         "backup": backup if backup.exists() else None,
+        "mcp": changes[-1].file if endpoint.mcp else None,
     }
-    if not change.is_needed:
+    if not is_needed:
         return CommandOutput(facts, f"{agent.title} is connected already; nothing was changed.")
     kept = "" if plan.original is None else f" The file as it was: {backup}"
     attempt = (
@@ -199,20 +220,28 @@ def disconnect_(home: Path, name: str, yes: bool) -> CommandOutput:
 
     agent = find_agent(name)
     connections = Connections(home)
-    change = connections.plan_disconnect(agent)
+    parts = [agent]
+    if agent.mcp_file is not None and connections.has_mcp(agent):
+        parts.append(agent.mcp_file)
+    changes = [connections.plan_disconnect(part) for part in parts]
     if not wants_json():
-        print_change(change, _key_or_nothing(home))
-    confirm(f"Write this to {change.file}?", yes=yes or not change.is_needed)
-    connections.disconnect(agent, change)
+        for change in changes:
+            print_change(change, _key_or_nothing(home))
+    is_needed = any(change.is_needed for change in changes)
+    written = " and ".join(str(change.file) for change in changes)
+    confirm(f"Write this to {written}?", yes=yes or not is_needed)
+    for part, change in zip(parts, changes, strict=True):
+        connections.disconnect(part, change)
+    notes = [note for change in changes for note in change.notes]
     return CommandOutput(
-        {
-            "agent": agent.name,
-            "file": change.file,
-            "changed": change.is_needed,
-            "left": list(change.notes),
-        },
-        [*(f"  {note}" for note in change.notes), f"{agent.title} is disconnected."],
+        {"agent": agent.name, "file": changes[0].file, "changed": is_needed, "left": notes},
+        [*(f"  {note}" for note in notes), f"{agent.title} is disconnected."],
     )
+
+
+def _mcp_command(home: Path) -> tuple[str, ...]:
+    """The command of our MCP server, wherever the agent starts it."""
+    return (sys.executable, "-P", "-m", "metaclaw.cli", "--home", str(home), "mcp")
 
 
 @agents.command(name="test")
@@ -284,7 +313,7 @@ def endpoint_of(
     """The address and key of the proxy for the agent: where it runs, else where it will run by the
     configuration.
     """
-    from metaclaw.agents import Endpoint
+    from metaclaw.agents import Connections, Endpoint
 
     config = prepared(home, [])
     key = config.proxy.api_key
@@ -292,9 +321,11 @@ def endpoint_of(
     kinds, passthrough = provider_kinds(config)
     if subscription:
         _require_passthrough(agent, passthrough)
-    return Endpoint(
+    endpoint = Endpoint(
         _url(home, config), key.resolve(), model or _model(home, config), kinds, passthrough
     )
+    is_with_mcp = agent.takes_mcp and Connections(home).has_mcp(agent)
+    return replace(endpoint, mcp=_mcp_command(home)) if is_with_mcp else endpoint
 
 
 def provider_kinds(config: "Config") -> tuple[frozenset[str], frozenset[str]]:

@@ -47,6 +47,7 @@ _COMMANDS: Final = {
     "Set-up": {
         "setup": "setup",
         "agents": "agents",
+        "mcp": "mcp",
         "config": "config",
         "key": "config",
         "keys": "keys",

@@ -74,7 +74,7 @@ _COMMANDS = (
     r"|service (?:-\S+ )*remove"
     r"|rules (?:-\S+ )*(?:remove|edit|import)|skills (?:-\S+"
     r" )*(?:remove|retire|revert|rollback|edit|import)"
-    r"|sessions (?:-\S+ )*forget|store (?:-\S+ )*(?:restore|repair)|agents (?:-\S+"
+    r"|sessions (?:-\S+ )*forget|candidates (?:-\S+ )*approve|store (?:-\S+ )*(?:restore|repair)|agents (?:-\S+"
     r" )*disconnect)(?=\s|$)"
     r"|config (?:-\S+ )*set (?:-\S+ )*(?:proxy\.enforce|skills\.)|[^|;&]*--set[ =]proxy\.enforce)"
     r"|(?:export )?METACLAW__PROXY__ENFORCE"
@@ -101,7 +101,7 @@ _REQUESTS = (
     r"| --body-data|POST |PUT |PATCH |DELETE | \S+:?=\S)) )(?:.*[\s\"'=/@])?"
     r"(?:[^\s\"'/]*:{port}|[^\s/]*(?:ANTHROPIC|OPENAI|METACLAW)_?\w*[^\s/]*|[^\s\"']*/k/[^/\s]+)(?:/[^\s/]+)*?"
     r"/api/(?:enforce|rules|undo|generations/revert|skills/[^/\s]+/(?:retire|restore)|skills/[^/\s?]+(?=[\s\"'?]|$)"
-    r"|sessions/[^/\s]+/forget)\b"
+    r"|(?:sessions/[^/\s]+/forget|candidates/[^/\s]+/approve))\b"
 )
 _PIPED_INTO_KILL = (
     r"\b(?:pgrep|pidof|ps|lsof|ss|netstat|cat|jq)\b[^;&\n]*(?:\[?m\]?etaclaw|\b{port}\b)[^;&\n]*"
