@@ -2,10 +2,10 @@
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from typing import Any, Final, cast
 
 from metaclaw.api.home_routes import HomeRoutes
@@ -36,44 +36,6 @@ _CARRIED: Final = ("kind", "when", "scope", "workspace", "channel")
 _running = threading.Lock()
 
 
-@dataclass(slots=True)
-class _Count:
-    """How many answers a check applied to, and how many of them broke it."""
-
-    applied: int = 0
-    broken: int = 0
-
-    def add(self, one: TriedTurn) -> None:
-        self.applied += 1
-        self.broken += one.outcome is Outcome.FAIL
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What a check found in the turns that were read. `since` is the time of the oldest one."""
-
-    read: int = 0
-    unknown: int = 0
-    since: datetime | None = None
-    total: _Count = field(default_factory=_Count)
-    groups: dict[str, defaultdict[str, _Count]] = field(
-        default_factory=lambda: {name: defaultdict(_Count) for name in ("agent", "workspace")}
-    )
-    broken: list[TriedTurn] = field(default_factory=list)
-
-    def add(self, one: TriedTurn) -> None:
-        self.read += 1
-        self.since = one.at
-        if one.outcome is None:
-            return
-        self.unknown += one.outcome is Outcome.UNKNOWN
-        self.total.add(one)
-        for name, counts in self.groups.items():
-            counts[getattr(one, name) or ""].add(one)
-        if one.outcome is Outcome.FAIL and len(self.broken) < _MOST_SHOWN:
-            self.broken.append(one)
-
-
 @dataclass(frozen=True, slots=True)
 class WhatIfRoutes:
     """Tries checks on what is recorded."""
@@ -91,7 +53,7 @@ class WhatIfRoutes:
         if not _running.acquire(blocking=False):
             raise ApiError("another check is being tried now; ask again in a moment", 429)
         try:
-            return _view(rule, days, *self._counted(rule, days, request.said.get("turns", _TURNS)))
+            return _view(rule, days, *self._tried(rule, days, request.said.get("turns", _TURNS)))
         finally:
             _running.release()
 
@@ -105,52 +67,46 @@ class WhatIfRoutes:
         given = {name: said[name] for name in said.keys() - {"rule", "days", "turns"}}
         return self.home.rulebook.draft(cast(RuleFields, {"text": text, **carried, **given}))
 
-    def _counted(self, rule: Rule, days: int, most: int) -> tuple[_Tally, str | None]:
-        """What was found, and why older turns were not read, if so."""
-        home, tally = self.home, _Tally()
+    def _tried(self, rule: Rule, days: int, most: int) -> tuple[list[TriedTurn], str | None]:
+        """The turns that were read, and why older ones were not, if so."""
+        home, tried = self.home, list[TriedTurn]()
         trial = CheckTrial(
             reader=home.reader, words=home.words, view=home.rulebook.library.view, teams=home.teams
         )
         until = time.monotonic() + _MOST_S
         for one in trial.turns(rule, utc_now() - timedelta(days=days)):
-            if tally.read == most:
-                return tally, f"only the newest {most} turns were read"
-            tally.add(one)
+            if len(tried) == most:
+                return tried, f"only the newest {most} turns were read"
+            tried.append(replace(one, answer=one.answer[:_MOST_ANSWER_CHARS]))
             if time.monotonic() > until:
-                return tally, f"only {tally.read} turns could be read in {_MOST_S:g} s"
-        return tally, None
+                return tried, f"only {len(tried)} turns could be read in {_MOST_S:g} s"
+        return tried, None
 
 
-def _view(rule: Rule, days: int, tally: _Tally, stopped: str | None) -> dict[str, Any]:
-    by_agent, by_project = (
-        {
-            name: {"applied": one.applied, "broken": one.broken}
-            for name, one in sorted(counts.items(), key=lambda item: -item[1].broken)
-        }
-        for counts in tally.groups.values()
-    )
+def _view(rule: Rule, days: int, tried: list[TriedTurn], stopped: str | None) -> dict[str, Any]:
+    applied = [one for one in tried if one.outcome is not None]
+    broken = [one for one in applied if one.outcome is Outcome.FAIL]
+
+    def counted(name: str) -> dict[str, dict[str, int]]:
+        """The counts by this field, where most was broken first."""
+        total, bad = (
+            Counter(getattr(one, name) or "" for one in some) for some in (applied, broken)
+        )
+        order = sorted(total, key=lambda key: (-bad[key], key))
+        return {key: {"applied": total[key], "broken": bad[key]} for key in order}
+
     return {
         "rule": rule.name,
         "check": rule.check,
         "can_hold": can_hold(rule),
         "days": days,
-        "since": tally.since and tally.since.isoformat(),
-        "read": tally.read,
+        "since": tried[-1].at.isoformat() if tried else None,
+        "read": len(tried),
         "stopped": stopped,
-        "applied": tally.total.applied,
-        "broken": tally.total.broken,
-        "unknown": tally.unknown,
-        "by_agent": by_agent,
-        "by_project": by_project,
-        "turns": [
-            {
-                "turn": one.turn,
-                "session": one.session,
-                "at": one.at.isoformat(),
-                "agent": one.agent,
-                "workspace": one.workspace,
-                "answer": one.answer[:_MOST_ANSWER_CHARS],
-            }
-            for one in tally.broken
-        ],
+        "applied": len(applied),
+        "broken": len(broken),
+        "unknown": sum(one.outcome is Outcome.UNKNOWN for one in applied),
+        "by_agent": counted("agent"),
+        "by_project": counted("workspace"),
+        "turns": [{**asdict(one), "at": one.at.isoformat()} for one in broken[:_MOST_SHOWN]],
     }
