@@ -27,6 +27,7 @@ LIFTS = [
     "metaclaw stop && metaclaw start --detach --set proxy.enforce_opt_out=true",
     "metaclaw stop",
     "metaclaw --home /h sessions forget s1 --yes",
+    "metaclaw candidates approve c_1",
     "metaclaw store restore /tmp/old.db",
     "metaclaw agents disconnect claude-code",
     "uv run metaclaw rules remove no-sudo",
