@@ -18,9 +18,9 @@ import httpx
 import pytest
 
 from tests.chaos.test_chaos import wanted_episodes
+from tests.support.network import Network
 from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.program import PATIENCE_S, Program
-from tests.support.relay import Relay
 from tests.support.teacher import Teacher
 
 _CONFIG: Final = """
@@ -45,7 +45,7 @@ class Pair:
 
     server: PostgresServer
     programs: list[Program]
-    networks: list[Relay]
+    networks: list[Network]
     """Between each program and the server."""
     answered: list[str] = field(default_factory=list)
 
@@ -153,7 +153,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     teacher.start()
     with running_postgres() as server:
         name = urlsplit(server.prepared_database()).path
-        networks = [Relay(server.socket) for _ in "ab"]
+        networks = [Network(server.socket) for _ in "ab"]
         urls = [f"postgresql://metaclaw@127.0.0.1:{network.port}{name}" for network in networks]
         programs = [
             Program(folder / name, _CONFIG.format(provider=teacher.url, store=url)).start()
