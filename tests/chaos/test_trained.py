@@ -17,11 +17,12 @@ import httpx
 import pytest
 
 from tests.chaos.test_chaos import _children, wanted_episodes
+from tests.e2e.test_faults import OwnProcess
 from tests.support.program import PATIENCE_S, Program
 from tests.support.story import ANIMALS, NOBODY_WRITES, POLICY, ask, prepare
 from tests.support.tiny import make_speaking_model
 
-_MANY_STEPS: Final = POLICY.replace("steps = 16", "steps = 100000")
+_MANY_STEPS: Final = POLICY.replace("steps = 16", "steps = 10000")
 _STOPPED_S: Final = 2.0
 
 
@@ -131,7 +132,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     folder = tmp_path_factory.mktemp("trained")
     model = make_speaking_model(folder / "miniature")
     config = f'[policy]\n{_MANY_STEPS}\nbase_model = "{model}"\n[engine]\nthreads = 1\n'
-    program = prepare(Program(folder / "home", config + NOBODY_WRITES)).start()
+    # Started by the program itself, not forked for the tests: its own children can be found.
+    program = prepare(OwnProcess(folder / "home", config + NOBODY_WRITES)).start()
     for animal in ANIMALS:
         ask(program, animal, 1)
     made = Trained(program)

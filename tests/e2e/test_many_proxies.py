@@ -178,7 +178,6 @@ def test_learning_goes_on_when_the_leader_is_killed_again_and_again(
         with answers.counted(follower):
             leader.kill()
             takeovers_s.append(took_s(follower, "/api/status", lambda found: found["leads"]))
-        assert takeovers_s[-1] < TAKEN_OVER_S, f"nobody led for {takeovers_s[-1]:.1f} s"
         say(follower, f"From now on, always end with {words[-1]}.")
         for word in words[-2:]:
             follower.wait_for("/api/rules", has_rule(word))
@@ -189,6 +188,7 @@ def test_learning_goes_on_when_the_leader_is_killed_again_and_again(
         f" {max(takeovers_s):.2f} s; {answers.failed} of {answers.given} requests to the other"
         " proxy failed"
     )
+    assert max(takeovers_s) < TAKEN_OVER_S
     assert answers.failed == 0
     for program in homes:
         program.wait_for("/api/rules", lambda found: len(found["rules"]) >= len(words), PATIENCE_S)
