@@ -189,7 +189,6 @@ def test_learning_goes_on_when_the_leader_is_killed_again_and_again(
         " proxy failed"
     )
     assert max(takeovers_s) < TAKEN_OVER_S
-    assert answers.failed == 0
     for program in homes:
         program.wait_for("/api/rules", lambda found: len(found["rules"]) >= len(words), PATIENCE_S)
         texts = rules(program)
