@@ -63,3 +63,15 @@ def test_each_proxy_of_the_compose_file_has_a_whole_configuration(home: Path) ->
         _, port = one["ports"][0].rsplit(":", 1)
         assert int(port) == config.proxy.port
         assert one["volumes"][0].endswith(own_settings()["METACLAW_HOME"])
+
+
+def test_each_service_of_the_gpu_machine_has_a_gpu_and_a_port_of_its_own() -> None:
+    services: dict[str, Any] = yaml.safe_load((ROOT / "compose.gpu.yaml").read_text())["services"]
+    devices = [
+        one["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"][0]
+        for one in services.values()
+    ]
+    assert devices == ["0", "1", "2"]
+    assert len({one["ports"][0].rpartition(":")[0] for one in services.values()}) == 3
+    # SkyRL's server has no key.
+    assert services["skyrl"]["ports"][0].startswith("127.0.0.1:")

@@ -218,3 +218,21 @@ async def test_the_page_shows_a_new_key_once(stage: Stage) -> None:
     path, _, query = dict(done.headers)["location"].partition("?")
     shown = [(await ask(stage, HOME, "GET", path, query=query))[1] for _ in range(2)]
     assert [b"mck_" in page for page in shown] == [True, False]
+
+
+async def test_the_pages_show_nobody_a_form_that_their_key_may_not_use(stage: Stage) -> None:
+    """A reader gets none but the one for signing out, a member none that is an owner's."""
+    reader = Person("bob", KeyRole.READER, mark="bob-reads")
+    assert (await ask(stage, BOB, "POST", "/api/rules", {"text": "Use uv, never pip."}))[0] == 200
+    assert (await ask(stage, BOB, "POST", "/api/rules", {"text": "Use tabs."}))[0] == 200
+    pages = {}
+    for person in (HOME, BOB, reader):
+        status, page = await ask(stage, person, "GET", "/ui/rules")
+        assert status == 200
+        pages[person] = page
+    assert b"/ui/sign-out" in pages[reader]
+    assert b"/ui/do/" not in pages[reader]
+    assert b"Write a rule" not in pages[reader]
+    assert b"/ui/do/rule-add" in pages[BOB]
+    assert b"/ui/do/revert" not in pages[BOB]
+    assert b"/ui/do/revert" in pages[HOME]

@@ -2,11 +2,13 @@
 all routes.
 """
 
+import errno
 import re
 from pathlib import Path
 
 import pytest
 
+from metaclaw.api.application import PersonalApi
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.person import HOME
@@ -140,3 +142,17 @@ async def test_the_page_about_http_tells_of_every_route(stage: Stage) -> None:
     missing = [route.path for route in told if f"{route.method} {route.path}" not in page]
     assert missing == []
     assert "`GET /ui/…`" in page
+
+
+async def test_without_open_files_the_first_request_is_told_to_try_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_out(_: object) -> object:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PersonalApi, "pages", property(run_out))
+        answer = await stage.http.get("/api/sessions")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "Too many open files" in answer.json()["error"]["message"]
+    assert (await stage.http.get("/api/sessions")).status_code == 200

@@ -149,6 +149,13 @@ def disk_broken(stage: Stage, for_s: float) -> None:
     stage.calls.set()
 
 
+def disk_slow(stage: Stage, for_s: float) -> None:
+    """Every write and flush takes 50 ms, some commits half a second."""
+    stage.calls.set(slow_ms=50)
+    time.sleep(for_s)
+    stage.calls.set()
+
+
 def no_processes(stage: Stage, for_s: float) -> None:
     stage.calls.set(processes=errno.ENOMEM)
     time.sleep(for_s)
@@ -167,7 +174,15 @@ def no_memory(stage: Stage, for_s: float) -> None:
     limit_memory(_pid(stage.failing), None)
 
 
-MACHINE: Final = (disk_full, disk_read_only, disk_broken, no_processes, no_files, no_memory)
+MACHINE: Final = (
+    disk_full,
+    disk_read_only,
+    disk_broken,
+    no_processes,
+    no_files,
+    no_memory,
+    disk_slow,
+)
 MOODS: Final = (
     "hangs",
     "resets",

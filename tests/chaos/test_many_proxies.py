@@ -12,11 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from tests.chaos.test_chaos import wanted_episodes
+from tests.support.network import Network
 from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.program import PATIENCE_S, Program
 from tests.support.teacher import Teacher
@@ -43,6 +45,8 @@ class Pair:
 
     server: PostgresServer
     programs: list[Program]
+    networks: list[Network]
+    """Between each program and the server."""
     answered: list[str] = field(default_factory=list)
 
     def leader(self) -> Program:
@@ -117,7 +121,29 @@ def database_gone(pair: Pair, for_s: float) -> None:
     pair.server.start()
 
 
-FAULTS: Final[tuple[Fault, ...]] = (leader_killed, leader_stopped, database_gone)
+def leader_cut_off(pair: Pair, for_s: float) -> None:
+    """From the database alone, for long enough that another one leads when it is heard again."""
+    network = pair.networks[pair.programs.index(pair.leader())]
+    network.cut()
+    time.sleep(4 + for_s)
+    network.heal()
+
+
+def all_cut_off(pair: Pair, for_s: float) -> None:
+    for network in pair.networks:
+        network.cut()
+    time.sleep(for_s)
+    for network in pair.networks:
+        network.heal()
+
+
+FAULTS: Final[tuple[Fault, ...]] = (
+    leader_killed,
+    leader_stopped,
+    database_gone,
+    leader_cut_off,
+    all_cut_off,
+)
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +152,17 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     teacher = Teacher(listed=("worker",))
     teacher.start()
     with running_postgres() as server:
-        config = _CONFIG.format(provider=teacher.url, store=server.prepared_database())
-        programs = [Program(folder / name, config).start() for name in "ab"]
-        yield Pair(server, programs)
-        for program in programs:
+        name = urlsplit(server.prepared_database()).path
+        networks = [Network(server.socket) for _ in "ab"]
+        urls = [f"postgresql://metaclaw@127.0.0.1:{network.port}{name}" for network in networks]
+        programs = [
+            Program(folder / name, _CONFIG.format(provider=teacher.url, store=url)).start()
+            for name, url in zip("ab", urls, strict=True)
+        ]
+        yield Pair(server, programs, networks)
+        for program, network in zip(programs, networks, strict=True):
             program.kill()
+            network.close()
     teacher.stop()
 
 

@@ -3,6 +3,7 @@ on training.
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from metaclaw.domain.policy import Weights
 from metaclaw.store import SqlPolicies, open_database
 from tests.engine.small import write_adapter
+from tests.support.postgres import running_postgres
 from tests.support.program import Program
 from tests.support.tiny import make_opinionated_model
 
@@ -33,11 +35,14 @@ def miniature(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Home:
     """A home whose versions were trained one from the other, before the program is started."""
 
-    def __init__(self, folder: Path, miniature: Path) -> None:
+    def __init__(self, folder: Path, miniature: Path, store: str | None = None) -> None:
         self.folder = folder
         self._miniature = miniature
-        self.program = Program(folder, POLICY.format(miniature))
-        self._database = open_database(f"sqlite:///{folder / 'ledger.db'}")
+        config = POLICY.format(miniature)
+        if store is not None:
+            config += f'[store]\nurl = "{store}"\n'
+        self.program = Program(folder, config)
+        self._database = open_database(store or f"sqlite:///{folder / 'ledger.db'}")
         self.policies = SqlPolicies(self._database)
 
     def trained(self) -> Weights:
@@ -103,3 +108,33 @@ def test_lost_weights_are_given_up_with_their_reason_what_is_left_serves_from_th
     assert ask(program, "s_8").headers["x-metaclaw-policy"] == "1"
     assert program.command("policy", "list").stdout.count("its weights are lost") == 2
     assert program.stop() == 0
+
+
+def test_weights_that_served_at_one_home_serve_at_every_home_on_its_store_and_outlive_it(
+    miniature: Path, tmp_path: Path
+) -> None:
+    with running_postgres() as server:
+        store = server.prepared_database()
+        first, second = (Home(tmp_path / name, miniature, store) for name in "ab")
+        try:
+            adapter = Path(first.trained().adapter)
+            first.policies.promote(1, "better")
+            first.start()
+            first.program.wait_for(
+                "/api/status", lambda facts: facts["training"]["state"] == "waiting for turns"
+            )
+            second.start()
+            assert ask(second.program, "s_1").headers["x-metaclaw-policy"] == "1"
+            assert first.program.command("policy", "rollback").returncode == 0
+            second.program.wait_for("/api/policy", lambda facts: facts["policy_version"] == 0)
+            assert second.program.command("policy", "promote", "1").returncode == 0
+            first.program.wait_for("/api/policy", lambda facts: facts["policy_version"] == 1)
+            first.program.kill()
+            shutil.rmtree(adapter)
+            second.program.wait_for("/api/status", lambda facts: facts["leads"])
+            assert ask(second.program, "s_2").headers["x-metaclaw-policy"] == "1"
+            first.program.start()
+            assert ask(first.program, "s_3").headers["x-metaclaw-policy"] == "1"
+        finally:
+            first.program.kill()
+            second.program.kill()

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-struct control { volatile int files, processes; };
+struct control { volatile int files, processes, slow_ms; };
 static struct control none, *control = &none;
 static const char *folder = "";
 static size_t length;
@@ -40,11 +40,12 @@ static int fails_path(const char *path) {
 
 static int fails(int file) {
     char link[64], path[4096];
-    if (!control->files) return 0;
+    if (!control->files && !control->slow_ms) return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t size = readlink(link, path, sizeof path - 1);
     if (size <= 0) return 0;
     path[size] = 0;
+    if (control->slow_ms && is_below(path)) usleep(control->slow_ms * 1000);
     return fails_path(path);
 }
 

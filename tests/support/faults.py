@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 _SOURCE = Path(__file__).with_name("faults.c")
-_CONTROL = struct.Struct("@ii")
+_CONTROL = struct.Struct("@iii")
 _UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
@@ -42,9 +42,11 @@ class FailingCalls:
             "FAULTS_CONTROL": str(control),
         }
 
-    def set(self, *, files: int = 0, processes: int = 0) -> None:
-        """The error codes with which they fail from now on; 0: they do not."""
-        self._control[: _CONTROL.size] = _CONTROL.pack(files, processes)
+    def set(self, *, files: int = 0, processes: int = 0, slow_ms: int = 0) -> None:
+        """The error codes with which they fail from now on, 0: they do not; and how long each
+        writing to a file takes.
+        """
+        self._control[: _CONTROL.size] = _CONTROL.pack(files, processes, slow_ms)
 
 
 class SmallDisk:

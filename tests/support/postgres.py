@@ -115,6 +115,11 @@ class PostgresServer:
         self._command_sql(f"CREATE DATABASE {name} TEMPLATE template_of_ledgers")
         return self._url(name)
 
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self._folder / ".s.PGSQL.5432"
+
     def _url(self, database: str) -> str:
         return f"postgresql://metaclaw@/{database}?host={self._folder}"
 

@@ -8,7 +8,7 @@ from anyio import wait_all_tasks_blocked
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import Serving, Weights
 from metaclaw.errors import BackendDownError, TrainingError, WeightsLostError
-from metaclaw.store import LedgerReader, RefusedError, SqlPolicies, open_database
+from metaclaw.store import LedgerReader, PolicyFiles, RefusedError, SqlPolicies, open_database
 from metaclaw.training.serving_versions import Versions
 from metaclaw.upstream import PolicySlot
 
@@ -60,6 +60,7 @@ class Stage:
         self.now_s = 0.0
         self.versions = Versions(
             policies=self.policies,
+            files=PolicyFiles(self.database, path),
             slot=self.slot,
             host=host,
             is_same=lambda name, generation: name not in changed,

@@ -1,5 +1,6 @@
 """The ASGI application of the API: its parts and its table of routes."""
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from metaclaw.api.router import (
     ApiResponse,
     Router,
     Scope,
+    Send,
     describe,
     headers_of,
     json_error,
@@ -26,6 +28,8 @@ from metaclaw.api.router import (
 from metaclaw.api.web.sign_in import SignIn
 from metaclaw.domain.chat import Json
 from metaclaw.domain.person import HOME, Person
+
+log = logging.getLogger(__name__)
 
 _NO_WINDOWS = {
     "open": False,
@@ -81,6 +85,12 @@ class Api:
         receive: Callable[[], Awaitable[Any]],
         send: Callable[[Any], Awaitable[None]],
     ) -> None:
+        try:
+            self._side(HOME).router  # noqa: B018 - the first look builds it
+        except (OSError, ImportError) as error:
+            log.warning("pages_not_loaded reason=%s", error)
+            await _be_unready(f"this is not loaded yet: {error}; try again", scope, send)
+            return
         person = scope.get("person", HOME)
         if person is None:
             headers = headers_of(scope)
@@ -115,6 +125,13 @@ class Api:
             facts = replace(self._facts, home=self._facts.home.for_person(person))
             side = self._sides[person] = PersonalApi(facts)
         return side
+
+
+async def _be_unready(message: str, scope: Scope, send: Send) -> None:
+    answer = json_error(scope, 503, message)
+    kind = [(b"content-type", answer.content_type.encode()), (b"retry-after", b"1")]
+    await send({"type": "http.response.start", "status": answer.status, "headers": kind})
+    await send({"type": "http.response.body", "body": answer.body})
 
 
 class PersonalApi:

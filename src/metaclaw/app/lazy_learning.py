@@ -7,6 +7,7 @@ process."""
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +43,7 @@ _ELSEWHERE: Mapping[str, object] = {
     "paused_reason": "another proxy on this store leads the training",
 }
 _LOOK_EVERY_S: Final = 5.0
+_TIDY_EVERY: Final = 120
 
 
 @dataclass(eq=False)
@@ -108,7 +110,7 @@ class LazyLearning:
     async def serve_weights(self, policy: "PolicyRuntime") -> None:
         """Serve the weights that the store says, while another program trains them."""
         followed: int | None = None
-        while True:
+        for look in count():
             await anyio.sleep(_LOOK_EVERY_S)
             slow, generation = await self._weights(policy), self.library.view.generation
             if slow.is_training:
@@ -116,6 +118,8 @@ class LazyLearning:
             elif followed != generation or slow.versions.has_lost_some:
                 await slow.versions.restore()
                 followed = generation
+            if look % _TIDY_EVERY == 0:
+                await anyio.to_thread.run_sync(slow.remove_given_up)
 
     async def follow_weights(self) -> None:
         """Serve what the store says now."""

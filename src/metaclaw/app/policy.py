@@ -3,6 +3,7 @@ of training during answers.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,7 +23,7 @@ from metaclaw.engine import (
     TrainingPause,
     is_complete_adapter,
 )
-from metaclaw.errors import ConfigError
+from metaclaw.errors import ConfigError, TrainingError
 from metaclaw.hooks import MODEL_HOSTS, TRAINING_SERVICES, call_plugin
 from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
 from metaclaw.schedule import (
@@ -33,7 +34,7 @@ from metaclaw.schedule import (
     build_windows,
 )
 from metaclaw.skills import SkillLibrary
-from metaclaw.store import Database, SqlLedger, SqlPolicies
+from metaclaw.store import Database, PolicyFiles, SqlLedger, SqlPolicies
 from metaclaw.training import (
     HostSettings,
     ModelHost,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from metaclaw.engine import Vocabulary
     from metaclaw.learn import Learning, Supervisor
     from metaclaw.training import SlowLearning
+
+log = logging.getLogger(__name__)
 
 _ANSWER: Final = "an answer is being made"
 _SHUT: Final = "the window is shut"
@@ -145,20 +148,24 @@ class PolicyRuntime:
         if self.parts.host is not self._embedded:
             return  # another host is asked for them once it can be reached
         found = serving.version
-        while found != BASE_POLICY and not self._expects(policies, found):
+        files = PolicyFiles(database, self._folder)
+        while found != BASE_POLICY and not self._expects(policies, files, found):
             found = policies.before(found)
         self.slot.flip(replace(serving, version=found))
 
-    def _expects(self, policies: SqlPolicies, number: int) -> bool:
+    def _expects(self, policies: SqlPolicies, files: PolicyFiles, number: int) -> bool:
         """Have the engine load this version at its start; False if its files are incomplete."""
         version = policies.version(number)
-        if (
-            version is None
-            or self._embedded is None
-            or not is_complete_adapter(Path(version.weights.adapter))
-        ):
+        if version is None or self._embedded is None:
             return False
-        self._embedded.expect(version.number, version.weights)
+        try:
+            weights = files.local(version)
+        except TrainingError as error:
+            log.warning("weights_not_copied version=%d reason=%s", number, error)
+            return False
+        if not is_complete_adapter(Path(weights.adapter)):
+            return False
+        self._embedded.expect(version.number, weights)
         return True
 
     def build(

@@ -37,6 +37,7 @@ from metaclaw.store.overview import (
     SessionFilter,
     SkillVersion,
 )
+from metaclaw.store.policy_files import PolicyFiles
 from metaclaw.store.policy_versions import SqlPolicies, VersionOutcome
 from metaclaw.store.reader import (
     EndedSession,

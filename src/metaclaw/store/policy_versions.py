@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, func, insert, select, true, update
+from sqlalchemy import Connection, delete, func, insert, select, true, update
 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import (
@@ -38,6 +38,7 @@ from metaclaw.store.schema import (
     forgotten_batches,
     generations,
     policies,
+    policy_files,
     roles,
     stands,
     turns,
@@ -351,6 +352,7 @@ class SqlPolicies(Queries):
                 raise RefusedError(f"{doing}version {number} is {state} and needs them")
             gone = update(policies).where(policies.c.number == number, policies.c.gone_us.is_(None))
             connection.execute(gone, {"gone_us": self._clock()})
+            connection.execute(delete(policy_files).where(policy_files.c.policy == number))
 
     def _move(
         self,
@@ -395,6 +397,7 @@ def give_up(connection: Connection, numbers: Collection[int], reason: str, now: 
     changes = to_given_up(known, fresh)
     gone: dict[str, object] = {"gone_us": now, "note": reason}
     _change_states(connection, changes, now, dict.fromkeys(fresh, gone))
+    connection.execute(delete(policy_files).where(policy_files.c.policy.in_(fresh)))
     _announce(connection, now, max(fresh), "rolled back", reason, changes)
 
 

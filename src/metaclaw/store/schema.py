@@ -216,6 +216,7 @@ lessons = _tables["lessons"]
 batches = _tables["batches"]
 batch_turns = _tables["batch_turns"]
 policies = _tables["policies"]
+policy_files = _tables["policy_files"]
 uses = _tables["uses"]
 rule_counts = _tables["rule_counts"]
 rule_results = _tables["rule_results"]
@@ -234,10 +235,14 @@ IS_LESSON = and_(
 that the database uses it.
 """
 
-HEAD: Final = "0014"
+HEAD: Final = "0015"
 """The version of this schema."""
 STORED_REVISION: Final = f"SELECT version_num FROM {_VERSION_TABLE}"
-_BRING_OVER: Final = {"0012": ("ALTER TABLE turns ADD COLUMN channel TEXT",), "0013": ()}
+_BRING_OVER: Final = {
+    "0012": ("ALTER TABLE turns ADD COLUMN channel TEXT",),
+    "0013": (),
+    "0014": (),
+}
 """The versions whose databases are brought over, by these statements; tables that are new are made
 beside them.
 """

@@ -368,6 +368,17 @@ CREATE TABLE policies (
   CONSTRAINT uq_policies_batch UNIQUE (batch)
 );
 
+-- The files of versions that have served, for proxies that cannot read the folder of the one that trained them.
+CREATE TABLE policy_files (
+  policy INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  part INTEGER NOT NULL,
+  hash TEXT NOT NULL,  -- of the whole file
+  data BYTEA NOT NULL,
+  CONSTRAINT pk_policy_files PRIMARY KEY (policy, name, part),
+  CONSTRAINT fk_policy_files_policy FOREIGN KEY(policy) REFERENCES policies (number)
+);
+
 -- Backups that were made of this database, so that forgetting can name those that may still hold what
 -- was forgotten.
 CREATE TABLE backups (

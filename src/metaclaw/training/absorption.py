@@ -182,6 +182,7 @@ class AbsorptionTest:
     ) -> Absorption:
         seen = self._seen.setdefault((skill.content_hash, gone), {})
         finding = judge_absorption(seen.values())
+        weights = await self.versions.local(version)
         for again in range(_DRAWS):
             fresh = [one for one in pairs if (one.turn, again) not in seen]
             if finding is not Absorption.UNDECIDED or not fresh:
@@ -189,7 +190,7 @@ class AbsorptionTest:
             whole, without = [
                 await self.sampler.one_of_each(
                     prompts,
-                    version.weights,
+                    weights,
                     self.sampler.max_tokens,
                     version.number * 1_009 + again,
                 )

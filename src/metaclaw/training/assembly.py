@@ -30,6 +30,7 @@ from metaclaw.skills import CORRECTION_READ, Budgets, SkillLibrary
 from metaclaw.store import (
     TRAINING_WANTED,
     Database,
+    PolicyFiles,
     SqlBatches,
     SqlCompliance,
     SqlCursors,
@@ -179,9 +180,11 @@ class SlowLearning:
         self.turns = self._make_turns()
         self.versions = Versions(
             policies=self.policies,
+            files=PolicyFiles(database, folder),
             slot=slot,
             host=host,
             is_same=self._is_same,
+            may_give_up=lambda: self.is_training,
         )
         self.watch = VersionWatch(
             versions=self.versions,
@@ -347,6 +350,7 @@ class SlowLearning:
         for look in count():
             if look % _TIDY_EVERY == 0:
                 await self.versions.tidy(self._policy.keep_versions, self._remove)
+                await run_sync(self.remove_given_up)
             await anyio.sleep(_LOOK_EVERY_S)
             await self.watch.look()
             if self._library.view.generation != generation or self.versions.has_lost_some:
@@ -434,6 +438,14 @@ class SlowLearning:
             self.watch.notice,
         )
         return [*(one for one in told if one is not None), *self.versions.troubles]
+
+    def remove_given_up(self) -> None:
+        """Remove the weights in our folder that nobody may serve any more; another program may have
+        decided that. Blocks.
+        """
+        for weights in self.policies.thrown_away():
+            self._remove(weights)
+        self.versions.files.tidy()
 
     def _remove(self, weights: Weights) -> None:
         """Throw weights away that lie in our folder. What a service keeps, it keeps by its own

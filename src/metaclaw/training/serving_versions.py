@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -18,7 +19,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving, Weights
 from metaclaw.errors import BackendDownError, TrainingError, WeightsLostError
 from metaclaw.ports import PolicyHost
-from metaclaw.store import SqlPolicies
+from metaclaw.store import PolicyFiles, SqlPolicies
 from metaclaw.upstream import PolicySlot
 
 log = logging.getLogger(__name__)
@@ -44,13 +45,16 @@ class _Absent:
 @dataclass(eq=False, kw_only=True)
 class Versions:
     """`is_same` tells whether a skill still says what it said in a generation: one that was changed
-    since is absorbed no more.
+    since is absorbed no more. `may_give_up` tells whether this program may decide that weights are
+    lost: another one may have them.
     """
 
     policies: SqlPolicies
+    files: PolicyFiles
     slot: PolicySlot
     host: PolicyHost
     is_same: Callable[[SkillName, int], bool]
+    may_give_up: Callable[[], bool] = lambda: True
     now: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -130,6 +134,10 @@ class Versions:
             await run_sync(self.policies.let_go, version.number)
             log.info("policy_weights_removed version=%d", version.number)
 
+    async def local(self, version: PolicyVersion) -> Weights:
+        """The weights of a version where this program can read them."""
+        return await run_sync(self.files.local, version)
+
     def absorbed_still(self, version: PolicyVersion) -> frozenset[SkillName]:
         """The skills that a version has absorbed and that say what they said then."""
         return frozenset(
@@ -146,8 +154,24 @@ class Versions:
                 f" kept{f': {version.note}' if version.note else ''}"
             )
         if number not in self.host.loaded:
-            await self.host.load(number, version.weights)
+            await self._load(version)
+        await run_sync(self.files.keep, version)
         return version
+
+    async def _load(self, version: PolicyVersion) -> None:
+        """A host elsewhere may reach the folder where they were trained though this program cannot:
+        it is asked for that one first.
+        """
+        weights = version.weights
+        if Path(weights.adapter).exists():
+            weights = await self.local(version)
+        try:
+            await self.host.load(version.number, weights)
+        except WeightsLostError:
+            copy = await self.local(version)
+            if copy == weights:
+                raise
+            await self.host.load(version.number, copy)
 
     async def _settle(self) -> None:
         """Serve what the database says; what is lost for good is given up there, until the rest can
@@ -158,7 +182,7 @@ class Versions:
             self._wanted = wanted.version
             await self._serve(wanted)
             absent = self._absent.get(wanted.version)
-            if absent is None or absent.unusable < _MOST_LOOKS:
+            if absent is None or absent.unusable < _MOST_LOOKS or not self.may_give_up():
                 return
             reason = f"its weights are lost: {absent.error}"
             await run_sync(self.policies.rollback, None, reason)

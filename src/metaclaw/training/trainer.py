@@ -169,4 +169,4 @@ class BatchTrainer:
                 f"batch {batch.number}: version {batch.policy_version}, from which it began, was"
                 " given up"
             )
-        return parent.weights
+        return await self.versions.local(parent)

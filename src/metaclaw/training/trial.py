@@ -95,7 +95,7 @@ class CandidateTrial:
         held_out = await run_sync(self.turns.held_out, MOST_HELD_OUT)
         await self.judging.require_for_gate(held_out)
         self.status.trouble = None
-        before = None if serving is None else serving.weights
+        before = None if serving is None else await self.versions.local(serving)
         report = await self.proof.weigh(
             candidate.weights,
             before,

@@ -33,7 +33,7 @@ from metaclaw.api.web.content import PAGES, Context, PageContent
 from metaclaw.api.web.sign_in import SIGN_IN, SignIn
 from metaclaw.domain import status as wording
 from metaclaw.domain.chat import Json
-from metaclaw.domain.person import Person
+from metaclaw.domain.person import KeyRole, Person
 from metaclaw.errors import StoreError
 from metaclaw.wires import encode_json
 
@@ -213,7 +213,13 @@ class Pages:
     ) -> ApiResponse:
         """A page with the navigation and forms of a session."""
         token = self._sign_in.form_token(session or "")
-        shared = {"active": "", "token": token, "notice": None, "here": "/"}
+        shared = {
+            "active": "",
+            "token": "" if self._person.role is KeyRole.READER else token,
+            "session_token": token,
+            "notice": None,
+            "here": "/",
+        }
         return self._plain(template, {**shared, **context}, status, headers)
 
     def _plain(
