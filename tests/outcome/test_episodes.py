@@ -221,6 +221,40 @@ def test_an_outage_has_a_remedy_only_in_another_call_of_the_same_program() -> No
     assert not episodes_of(conversation("t", away, worked("make build")))
 
 
+@each(
+    ("command", "output", "later"),
+    [
+        ("npm ci", "npm error code ETIMEDOUT\nnpm error network request failed", "npm ci --prefer-offline"),
+        ("pip install x", "ERROR: HTTPSConnectionPool(host='pypi.org'): Read timed out.", "pip install --timeout 100 x"),
+        ("gh api x", "gh: Service Unavailable (HTTP 503)", "gh api --cache 1h x"),
+        ("gh api x", "gh: Oops (HTTP 502)", "gh api --cache 1h x"),
+        ("yarn install", "error Error: getaddrinfo EAI_AGAIN registry.yarnpkg.com", "yarn install --offline"),
+        ("docker pull x", "Error response from daemon: toomanyrequests: try later", "docker pull --quiet x"),
+    ],
+)  # fmt: skip
+def test_an_outage_that_passed_teaches_no_option(command: str, output: str, later: str) -> None:
+    for way in (later, f"{later} 2>&1 | tail -20", f"export CI=1; {later}"):
+        assert not episodes_of(conversation("t", failed(command, output), worked(way)))
+    again = conversation("t", failed(command, output), worked("mkdir -p a"), worked(command))
+    assert not episodes_of(again)
+
+
+@each(
+    ("command", "output", "later"),
+    [
+        ("psql shop", "psql: error: connection failed: Connection refused\nIs the server running locally",
+         "docker compose exec -T db psql shop"),
+        ("psql shop", "psql: error: could not connect to server\nIs the server running locally",
+         "docker compose exec -T db psql shop"),
+        ("curl a.test:80/x", "curl: (7) Failed to connect to a.test", "curl a.test:8080/x"),
+        ("gh pr list", "gh: Service Unavailable (HTTP 503)", "gh api repos/a/b/pulls"),
+        ("pip install x", "ssl certificate problem: certificate verify failed", "pip install --cert a.pem x"),
+    ],
+)  # fmt: skip
+def test_another_way_round_an_outage_is_a_remedy(command: str, output: str, later: str) -> None:
+    assert fix_of(only("t", failed(command, output), worked(later))) == later
+
+
 def test_a_search_that_says_its_program_is_unknown_has_failed() -> None:
     told = "grep : The term 'grep' is not recognized as the name of a cmdlet"
     episode = only("t", failed("type a.log | grep x", told), worked("Select-String x a.log"))

@@ -25,6 +25,7 @@ from metaclaw.outcome.reading import (
     have_tests_passed,
     is_edit,
     looks_failed,
+    outage,
     outside_fault,
     read_result,
     split_commands,
@@ -106,19 +107,24 @@ _JSON_ERROR = re.compile(
 _WORKED: Final = "ok"
 _PIECE = re.compile(r"[;&|\n]+")
 _PAUSES: Final = frozenset(("sleep", "wait"))
+_ADDRESS = re.compile(r"://|[a-z]:\d{2,5}\b", re.IGNORECASE)
+_REMOTE_SHELLS: Final = frozenset(("exec", "run", "ssh"))
+_SETTING: Final = frozenset(("export", "unset", "set", "echo", "true", "mkdir"))
 _LISTINGS: Final = frozenset(programs_of("use_list"))
 
 
 @dataclass(frozen=True)
 class _Ran:
     """A call with its result, as episodes read it. `is_outside` says that it blames the network, a
-    service or the machine, `is_doubtful` that only words in free form tell that the call failed."""
+    service or the machine, `is_outage` that this passes, `is_doubtful` that only words in free form
+    tell that the call failed."""
 
     call: ToolCall
     run: ToolRun
     output: str
     signature: Signature | None
     is_outside: bool
+    is_outage: bool
     is_doubtful: bool
 
     @cached_property
@@ -193,12 +199,12 @@ def _ran(call: ToolCall, result: ToolResult, run: ToolRun) -> _Ran:
     output = text_of(result.parts)[:_RESULT_CHARS]
     is_doubtful = not _has_failed(run)
     if is_doubtful and not _may_have_failed(call, run):
-        return _Ran(call, run, output, None, False, False)
+        return _Ran(call, run, output, None, False, False, False)
     line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL)
     error = _error_class(run.text, line, _names_in(call, run))
     signature = Signature(_tool(call, run), _head(call, run), error)
-    is_outside = outside_fault(run) is not None
-    return _Ran(call, run, output, signature, is_outside, is_doubtful)
+    is_outside, is_outage = outside_fault(run) is not None, outage(run) is not None
+    return _Ran(call, run, output, signature, is_outside, is_outage, is_doubtful)
 
 
 def _head(call: ToolCall, run: ToolRun) -> str:
@@ -456,8 +462,11 @@ def _may_be_fix(first: _Ran, one: _Ran) -> bool:
 
 def _remedy(done: Sequence[_Ran], at: int, fixed: int) -> int | None:
     """The position of the call that made the difference: the one that worked, or, where that is the
-    failed call again, the last one in between that did something. None if nothing did."""
+    failed call again, the last one in between that did something. None if nothing did. An outage
+    passes by itself: then only another way round it is a remedy."""
     first, last = done[at], done[fixed]
+    if first.is_outage and not _goes_elsewhere(first, last):
+        return None
     if not _same_call(last.call, first.call):
         return None if first.is_outside and _only_waits(first, last) else fixed
     between = range(fixed - 1, at, -1)
@@ -476,6 +485,14 @@ def _other_program(first: _Ran, last: _Ran) -> Signature | None:
     """The signature of the call that worked, if it is of another program than the failed one."""
     mine, theirs = (_head(one.call, one.run) for one in (first, last))
     return None if mine == theirs else Signature(_tool(last.call, last.run), theirs, _WORKED)
+
+
+def _goes_elsewhere(first: _Ran, last: _Ran) -> bool:
+    """Whether a call is of another program or subcommand than the failed one, or names another
+    address."""
+    heads = {*_heads(last.run.command)} - {*_heads(first.run.command)} - _PAUSES - _SETTING
+    new = words_of(last.call) - words_of(first.call)
+    return not all(map(_looks, heads)) or any(map(_ADDRESS.search, new))
 
 
 def _only_waits(first: _Ran, last: _Ran) -> bool:
@@ -525,7 +542,10 @@ def _is_same_purpose(one: _Ran, other: _Ran) -> bool:
     mine, theirs = _head_words(one), _head_words(other)
     operands = {word.rsplit("/", 1)[-1] for word in words_of(other.call)}
     is_operand = any("." in word and word in operands for word in mine)  # bash run.sh, ./run.sh
-    return is_operand or not mine.isdisjoint(theirs)
+    is_inside = not _REMOTE_SHELLS.isdisjoint(theirs) and not operands.isdisjoint(
+        head.split()[0] for head in _heads(one.run.command)
+    )  # docker compose exec db psql
+    return is_operand or is_inside or not mine.isdisjoint(theirs)
 
 
 def _head_words(one: _Ran) -> set[str]:
