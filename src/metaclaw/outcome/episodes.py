@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 from metaclaw.domain.chat import Json, Message, ToolCall, ToolResult, text_of
@@ -98,6 +99,7 @@ _NAME_OF_ARGUMENT = re.compile(r'"\w+"\s*:')
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,30}$")
 _OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
 _HAVE_COMMANDS: Final = frozenset(programs_of("have_commands"))
+_HAVE_SCRIPTS: Final = frozenset(("npm", "pnpm", "yarn", "bun"))  # `run` is for the project's own
 _NO_ERROR = re.compile(r"^(?:error|stderr|signal|exit signal)\W{1,4}\(?(?:none|null)\)?\W*$", re.I)
 _JSON_ERROR = re.compile(
     r'"(?:error|code|error_code|type|reason|message|detail)"\s*:\s*"([A-Za-z](?:[^"\\\n]|\\.){2,80})"'
@@ -161,6 +163,12 @@ def spared(messages: Sequence[Message], signatures: Iterable[str]) -> set[str]:
             tool = _tool(one.call, one.run)
             worked |= {str(Signature(tool, _class_of(head), "")) for head in heads}
     return {one for one in signatures if not worked.isdisjoint(Signature.uses_of(one))}
+
+
+def failures(messages: Sequence[Message]) -> set[Signature]:
+    """The signatures of all calls that failed, whatever came of it."""
+    runs = (one for one in _runs(messages) if isinstance(one, _Ran))
+    return {one.signature for one in runs if one.signature is not None}
 
 
 def failure_signature(
@@ -415,6 +423,7 @@ def _in_task(
             later = [one for one in done[at + 1 : fixed] if _is_same_purpose(first, one)]
             fix = done[remedy].call
             known = _bare(words_of(first.call)) | _bare(_WORD.findall(said))
+            known |= _subcommands(first, done[remedy])
             yield Episode(
                 first.signature,
                 tuple(one.signature for one in later if one.signature),
@@ -509,6 +518,24 @@ def _borrowed(words: frozenset[str], earlier: Sequence[_Ran]) -> frozenset[str]:
     return frozenset(
         word for word in words if len(word) > 2 and any(word in one.proposed for one in earlier)
     )
+
+
+def _subcommands(first: _Ran, fix: _Ran) -> frozenset[str]:
+    """The words of a remedy that only say how the program of the failed call is called: its
+    subcommand, or another program that runs it, as in `bundle exec rake`. No output has to propose
+    these; what they are given, such as a package, it may."""
+    mine = _head_words(first)
+    words = _QUOTED_TEXT.sub(" ", fix.run.command).split()
+    found: set[str] = set()
+    for at, (program, word) in enumerate(pairwise(words)):
+        if program not in _HAVE_COMMANDS or not _SUBCOMMAND.match(word):
+            continue
+        runs_mine = word in _OPENS_A_SCRIPT and words[at + 2 : at + 3] and words[at + 2] in mine
+        if program in mine or runs_mine:
+            found |= {program, word}
+        if program in mine and program in _HAVE_SCRIPTS and word == "run":
+            found.update(words[at + 2 : at + 3])
+    return _bare(found)
 
 
 def _bare(words: Iterable[str]) -> frozenset[str]:
