@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.episode import Episode
-from metaclaw.outcome.episodes import episodes_of, failure_signature, masked
+from metaclaw.outcome.episodes import episodes_of, failure_signature, masked, spared
 from tests.support.cases import each
 
 Step = tuple[str, dict[str, str], str]
@@ -345,6 +345,38 @@ def test_scripts_that_fail_for_the_same_reason_have_one_signature() -> None:
         for name in ("report.py", "tools/stock.py")
     }
     assert found == {"shell · *.py · ModuleNotFoundError"}
+
+
+@each(
+    ("first", "second"),
+    [
+        (("npm install a", "npm error code E404"), ("npm i b", "npm error code E404")),
+        (("cargo build", "error: no lock"), ("cargo b", "error: no lock")),
+        (("npm i", 'npm error Unsupported URL Type "workspace:": workspace:*'),
+         ("npm i", 'npm error Unsupported URL Type "workspace:": workspace:^')),
+        (("pnpm add", "error: no match for lodash@^4.1"), ("pnpm add", "error: no match for lodash@~3")),
+        (("gradle assembleDebug", "bash: line 1: gradle: command not found"), ("gradle clean", "zsh: command not found: gradle")),
+        (("cd a && gradle clean | tail -5", "sh: 1: gradle: not found"), ("gradle test", "bash: gradle: command not found")),
+    ],
+)  # fmt: skip
+def test_the_same_failure_in_other_words_has_the_same_signature(
+    first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    found = {only("t", failed(*one), worked(f"{one[0]} -x")).signature for one in (first, second)}
+    assert len(found) == 1
+
+
+def test_a_program_that_is_missing_fails_in_one_way_whatever_it_was_to_do() -> None:
+    call = ToolCall("1", "Bash", json.dumps({"command": "gradle clean"}))
+    lost = ToolResult("1", (Text("Exit code 127\nbash: gradle: command not found"),))
+    lesson = "shell · gradle · command not found"
+    assert failure_signature(call, lost, {"shell · gradle"}) == lesson
+    assert failure_signature(call, lost, {"shell · gradle clean"}) == lesson
+    assert not failure_signature(call, lost, {"shell · make"})
+    assert spared(conversation("t", worked("gradle clean")), [lesson]) == {lesson}
+    assert not spared(conversation("t", worked("./gradlew clean")), [lesson])
+    inner = failed("make a", "sh: 1: gradle: not found")
+    assert only("t", inner, worked("make b")).signature.head == "make"
 
 
 def ran(command: str, output: str, code: int = 1) -> list[Step]:

@@ -37,7 +37,7 @@ _LINE_CHARS: Final = 160
 _FIRST_LINES: Final = 4
 _RESULT_CHARS: Final = 20_000
 _ERROR_CODE = re.compile(
-    r"\b(?:ERR_[A-Z_]{3,40}|E(?!RROR|XCEPT|XIT|XPECT|XTRA|NABLE|VENT|NGINE)[A-Z]{4,16}|[A-Z]{1,8}-?\d{3,5}|[A-Z]+(?:_[A-Z]+){2,8})\b"
+    r"\b(?:ERR_[A-Z_]{3,40}|E(?!RROR|XCEPT|XIT|XPECT|XTRA|NABLE|VENT|NGINE)[A-Z]{4,24}|[A-Z]{1,8}-?\d{3,5}|[A-Z]+(?:_[A-Z]+){2,8})\b"
 )
 _ERROR_NAME = re.compile(r"\b(?:[A-Za-z_]\w*\.)*([A-Z]\w{2,60}(?:Error|Exception))\b")
 _TELLING = re.compile(
@@ -75,6 +75,7 @@ _MASKS: Final = tuple(
     (re.compile(pattern), put)
     for pattern, put in (
         (r"https?://\S+", "URL"),
+        (r"\b[\w-]+[:@][*^~<>=]+[\w.*-]*", "NAME"),  # as `workspace:*`
         (r"(?<!\w)[\"'`‘“][^\"'`’”\n]{1,120}[\"'`’”](?!\w)", "NAME"),
         (
             r"(?<![\w.])(?:~|\.{1,2})?(?:/[\w.@+-]+)+/?|\b[\w.-]+(?:/[\w.@+-]+)+|\b[A-Z]:\\\S+",
@@ -100,6 +101,13 @@ _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,30}$")
 _OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
 _HAVE_COMMANDS: Final = frozenset(programs_of("have_commands"))
 _HAVE_SCRIPTS: Final = frozenset(("npm", "pnpm", "yarn", "bun"))  # `run` is for the project's own
+_ALIASES: Final = dict(one.split(" = ") for one in programs_of("aliases"))
+_NO_PROGRAM = re.compile(
+    r"(?:^|[:\s])([\w.+-]+): (?:command )?not found\s*$|command not found: ([\w.+-]+)"
+    r"|'([\w.+-]+)' is not recognized as|unknown command:? '?([\w.+-]+)'?\s*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NOT_FOUND: Final = "command not found"
 _NO_ERROR = re.compile(r"^(?:error|stderr|signal|exit signal)\W{1,4}\(?(?:none|null)\)?\W*$", re.I)
 _JSON_ERROR = re.compile(
     r'"(?:error|code|error_code|type|reason|message|detail)"\s*:\s*"([A-Za-z](?:[^"\\\n]|\\.){2,80})"'
@@ -162,6 +170,7 @@ def spared(messages: Sequence[Message], signatures: Iterable[str]) -> set[str]:
             heads = _heads(one.run.command) or [_head(one.call, one.run)]
             tool = _tool(one.call, one.run)
             worked |= {str(Signature(tool, _class_of(head), "")) for head in heads}
+            worked |= {str(Signature(tool, name, _NOT_FOUND)) for name in _programs(one.run)}
     return {one for one in signatures if not worked.isdisjoint(Signature.uses_of(one))}
 
 
@@ -179,7 +188,10 @@ def failure_signature(
     `Signature.uses_of`), also if the call is none of these: then its output is not read.
     """
     run = read_result(result, call)
-    if uses is not None and str(Signature(_tool(call, run), _head(call, run), "")) not in uses:
+    mine = (
+        str(Signature(_tool(call, run), one, "")) for one in (_head(call, run), *_programs(run))
+    )
+    if uses is not None and not any(one in uses for one in mine):
         return ""
     return str(_ran(call, result, run).signature or "")
 
@@ -208,9 +220,12 @@ def _ran(call: ToolCall, result: ToolResult, run: ToolRun) -> _Ran:
     is_doubtful = not _has_failed(run)
     if is_doubtful and not _may_have_failed(call, run):
         return _Ran(call, run, output, None, False, False, False)
-    line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL)
-    error = _error_class(run.text, line, _names_in(call, run))
-    signature = Signature(_tool(call, run), _head(call, run), error)
+    if missing := _missing_program(run):
+        signature = Signature(_tool(call, run), missing, _NOT_FOUND)
+    else:
+        line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL)
+        error = _error_class(run.text, line, _names_in(call, run))
+        signature = Signature(_tool(call, run), _head(call, run), error)
     is_outside, is_outage = outside_fault(run) is not None, outage(run) is not None
     return _Ran(call, run, output, signature, is_outside, is_outage, is_doubtful)
 
@@ -220,6 +235,18 @@ def _head(call: ToolCall, run: ToolRun) -> str:
     name fails for the same reason."""
     heads = _heads(run.command)
     return _class_of(heads[-1]) if heads else _file_read(call, run)
+
+
+def _programs(run: ToolRun) -> set[str]:
+    """The programs of a command, without their subcommands."""
+    return {_class_of(head.split()[0]) for head in _heads(run.command)}
+
+
+def _missing_program(run: ToolRun) -> str:
+    """The program of the command that the shell did not find: whatever it was to do, this is the
+    same failure."""
+    named = ("".join(groups) for groups in _NO_PROGRAM.findall(run.text))
+    return next((one for one in map(_class_of, named) if one in _programs(run)), "")
 
 
 def _class_of(head: str) -> str:
@@ -349,7 +376,8 @@ def _heads(command: str) -> list[str]:
                 head.append(word)
                 if word not in _OPENS_A_SCRIPT:
                     break
-        found.append(" ".join(head[:3]))
+        name = " ".join(head[:3])
+        found.append(_ALIASES.get(name, name))
     return found
 
 
