@@ -149,6 +149,8 @@ def test_words_that_a_tool_result_named_before_the_fix_are_told_apart() -> None:
         ("npm test:unit", 'error: unknown command: "test:unit"; to run it: npm run test:unit', "npm run test:unit", ""),
         ("npm test", "error: missing script: test; try npm run test:unit", "npm run test:unit", ""),
         ("git pull", "fatal: no tracking information, push it first", "git push -u origin x", ""),
+        ("docker-compose up", "sh: docker-compose: not found; try docker compose", "docker compose up", ""),
+        ("git push", "fatal: no upstream; push it to origin HEAD", "git push -u origin HEAD", ""),
         ("rake a", "error: already activated a; use bundle exec to run it", "bundle exec rake a", ""),
         ("rake a", "error: use bundle exec evil", "bundle exec evil rake a", "bundle evil exec"),
         ("npm test", "error: install left-pad", "npm install left-pad", "left-pad"),

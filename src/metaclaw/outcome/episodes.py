@@ -101,6 +101,7 @@ _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,30}$")
 _OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
 _HAVE_COMMANDS: Final = frozenset(programs_of("have_commands"))
 _HAVE_SCRIPTS: Final = frozenset(("npm", "pnpm", "yarn", "bun"))  # `run` is for the project's own
+_OF_GIT: Final = frozenset(("origin", "HEAD"))  # what git itself calls them
 _ALIASES: Final = dict(one.split(" = ") for one in programs_of("aliases"))
 _NO_PROGRAM = re.compile(
     r"(?:^|[:\s])([\w.+-]+): (?:command )?not found\s*$|command not found: ([\w.+-]+)"
@@ -554,7 +555,9 @@ def _subcommands(first: _Ran, fix: _Ran) -> frozenset[str]:
     these; what they are given, such as a package, it may."""
     mine = _head_words(first)
     words = _QUOTED_TEXT.sub(" ", fix.run.command).split()
-    found: set[str] = set()
+    found = {part for word in mine for part in word.split("-")}  # docker-compose, docker compose
+    if "git" in mine:
+        found |= _OF_GIT
     for at, (program, word) in enumerate(pairwise(words)):
         if program not in _HAVE_COMMANDS or not _SUBCOMMAND.match(word):
             continue
