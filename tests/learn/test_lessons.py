@@ -190,6 +190,21 @@ async def test_a_lesson_that_does_not_help_is_withdrawn_and_not_learned_again(
     assert len(learning.evolver.asked) == 1
 
 
+async def test_a_failure_that_was_not_repaired_counts_against_its_lesson(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    for came in range(2, 5):
+        await session(learning, BARE)
+        (use,) = learning.lesson_loop.uses()
+        assert (use.count.since, use.count.avoided) == (came, 0)
+    await session(learning, BARE)
+    assert learning.names == []
+    assert "came in 5 sessions since" in learning.only_candidate().reason
+
+
 async def test_a_lesson_that_is_followed_stays(new_learning: NewLearning) -> None:
     learning = await new_learning(min_failures=3, evolver=writes())
     for _ in range(2):

@@ -13,6 +13,7 @@ from tests.support.cases import each
 
 TABLES = (
     *("fault_network", "fault_service", "fault_machine", "fault_program", "fault_refused"),
+    *("fault_certificate", "fault_credentials"),
     *("schema", "hangs", "note_schema", "note_edit", "timed_out"),
 )
 ENTRIES = sorted({entry for table in TABLES for entry in programs_of(table)})

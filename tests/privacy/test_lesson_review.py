@@ -154,6 +154,73 @@ def test_force_permissions_credentials_and_other_hosts_wait_for_the_person() -> 
         assert ruling(line, episode(failed, fix)) is Ruling.ASK, line
 
 
+@each(
+    ("failed", "fix"),
+    [
+        ("redis-cli ping", "redis-cli flushall"),
+        ("redis-cli ping", "redis-cli -n 2 flushdb"),
+        ("sudo make a", "sudo make b"),
+        ("docker ps", "sudo docker ps"),
+        ("sudo apt install x", "sudo apt install y"),
+        ("terraform apply", "terraform apply -auto-approve"),
+        ("terraform apply -auto-approve", "terraform apply -auto-approve -var a=b"),
+        ("pulumi up", "pulumi up --yes"),
+        ("npx prisma db push", "npx prisma db push --accept-data-loss"),
+        ("npx prisma migrate dev", "npx prisma migrate reset"),
+        ("rails db:migrate", "rails db:reset db:migrate"),
+        ("docker compose down", "docker compose down -v"),
+        ("kubectl apply -f a", "kubectl delete -f a"),
+        ("mvn package", "mvn package -DskipTests"),
+        ("mvn package", "mvn package -Dmaven.test.skip=true"),
+        ("gradle build", "gradle build -x test"),
+        ("make check", "make check --skip-tests"),
+        ("git commit -m a --no-verify", "git commit -m b --no-verify"),
+        ("make lint", "make lint || true"),
+        ("make lint", "make lint; true"),
+        ("pip install x", "pip install --break-system-packages x"),
+    ],
+)
+def test_what_destroys_skips_or_raises_rights_waits_also_if_the_failed_call_did_it(
+    failed: str, fix: str
+) -> None:
+    new = fix.split()[-1]
+    assert ruling(f"Write `{fix}`, with {new}.", episode(failed, fix)) is Ruling.ASK
+    assert ruling(f"Write `{fix}`, with {new}.", episode(failed, fix, said=f"use {fix} here")) is (
+        Ruling.IN_FORCE
+    )
+
+
+def test_a_module_is_no_host() -> None:
+    name = "shop.settings.dev"
+    for fix in (
+        f"DJANGO_SETTINGS_MODULE={name} python manage.py test",
+        f"python manage.py test --settings={name}",
+        f"python -m {name}",
+    ):
+        one = episode("python manage.py test", fix)
+        assert ruling(f"Write `{fix}`.", one) is Ruling.IN_FORCE, fix
+        assert ruling(f"Test with {name}.", one) is Ruling.IN_FORCE, fix
+    for fix in (
+        f"API_HOST={name} make test",
+        f"MODULE_URL=https://{name}/x make test",
+        f"curl {name}",
+        f"--module={name}:80 make test",
+        f"curl {name} && make --module={name} test",
+    ):
+        assert ruling(f"Write `{fix}`.", episode("make test", fix)) is Ruling.ASK, fix
+
+
+def test_what_a_program_says_of_itself_is_no_order() -> None:
+    told = "sh: 1: docker-compose: not found"
+    one = episode("docker-compose up", "docker compose up", output=told)
+    assert ruling("Write `docker compose`, not docker-compose.", one) is Ruling.IN_FORCE
+
+
+def test_a_call_that_no_longer_raises_rights_needs_no_question() -> None:
+    one = episode("sudo npm install", "npm install --prefix a")
+    assert ruling("Install with --prefix.", one) is Ruling.IN_FORCE
+
+
 def test_what_the_person_said_in_so_many_words_needs_no_question() -> None:
     said = "no, here you have to use sudo for make install"
     assert ruling(

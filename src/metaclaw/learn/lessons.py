@@ -26,7 +26,7 @@ from metaclaw.learn.admission import CandidateAdmission, claimed, free_turns, is
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, LoopWakeup, RetryGuard
-from metaclaw.outcome import episodes_of, spared
+from metaclaw.outcome import episodes_of, failures, spared
 from metaclaw.skills import LessonCase, LessonWriter, Occurrence, Teams, applying, asks_the_same
 from metaclaw.store import (
     LedgerReader,
@@ -165,14 +165,18 @@ class LessonLoop:
         row = self.reader.session(session)
         is_ended = row is None or row.ended_at is not None
         found = episodes_of(messages, is_ended=is_ended)
+        lessons = self._lessons(step.scope)
         before = self.episodes.failed_in(session)
         failed = {name for one in found for name in self._signatures(one)} | before
+        if lessons:  # a failure that has one needs no remedy to be counted
+            with_lesson = {name for lesson in lessons for name in lesson.signatures}
+            failed |= with_lesson.intersection(self.redact(str(one)) for one in failures(messages))
         is_new = failed != before
         if not is_ended and not is_new:
             return False  # what it was spared is counted when it has ended
         known = {
             one
-            for lesson in self._lessons(step.scope)
+            for lesson in lessons
             if failed.isdisjoint(lesson.signatures)
             for one in lesson.signatures
         }

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 from metaclaw.domain.chat import Json, Message, ToolCall, ToolResult, text_of
@@ -25,6 +26,7 @@ from metaclaw.outcome.reading import (
     have_tests_passed,
     is_edit,
     looks_failed,
+    outage,
     outside_fault,
     read_result,
     split_commands,
@@ -35,7 +37,7 @@ _LINE_CHARS: Final = 160
 _FIRST_LINES: Final = 4
 _RESULT_CHARS: Final = 20_000
 _ERROR_CODE = re.compile(
-    r"\b(?:ERR_[A-Z_]{3,40}|E(?!RROR|XCEPT|XIT|XPECT|XTRA|NABLE|VENT|NGINE)[A-Z]{4,16}|[A-Z]{1,8}-?\d{3,5}|[A-Z]+(?:_[A-Z]+){2,8})\b"
+    r"\b(?:ERR_[A-Z_]{3,40}|E(?!RROR|XCEPT|XIT|XPECT|XTRA|NABLE|VENT|NGINE)[A-Z]{4,24}|[A-Z]{1,8}-?\d{3,5}|[A-Z]+(?:_[A-Z]+){2,8})\b"
 )
 _ERROR_NAME = re.compile(r"\b(?:[A-Za-z_]\w*\.)*([A-Z]\w{2,60}(?:Error|Exception))\b")
 _TELLING = re.compile(
@@ -73,6 +75,7 @@ _MASKS: Final = tuple(
     (re.compile(pattern), put)
     for pattern, put in (
         (r"https?://\S+", "URL"),
+        (r"\b[\w-]+[:@][*^~<>=]+[\w.*-]*", "NAME"),  # as `workspace:*`
         (r"(?<!\w)[\"'`‘“][^\"'`’”\n]{1,120}[\"'`’”](?!\w)", "NAME"),
         (
             r"(?<![\w.])(?:~|\.{1,2})?(?:/[\w.@+-]+)+/?|\b[\w.-]+(?:/[\w.@+-]+)+|\b[A-Z]:\\\S+",
@@ -97,6 +100,15 @@ _NAME_OF_ARGUMENT = re.compile(r'"\w+"\s*:')
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,30}$")
 _OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
 _HAVE_COMMANDS: Final = frozenset(programs_of("have_commands"))
+_HAVE_SCRIPTS: Final = frozenset(("npm", "pnpm", "yarn", "bun"))  # `run` is for the project's own
+_OF_GIT: Final = frozenset(("origin", "HEAD"))  # what git itself calls them
+_ALIASES: Final = dict(one.split(" = ") for one in programs_of("aliases"))
+_NO_PROGRAM = re.compile(
+    r"(?:^|[:\s])([\w.+-]+): (?:command )?not found\s*$|command not found: ([\w.+-]+)"
+    r"|'([\w.+-]+)' is not recognized as|unknown command:? '?([\w.+-]+)'?\s*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NOT_FOUND: Final = "command not found"
 _NO_ERROR = re.compile(r"^(?:error|stderr|signal|exit signal)\W{1,4}\(?(?:none|null)\)?\W*$", re.I)
 _JSON_ERROR = re.compile(
     r'"(?:error|code|error_code|type|reason|message|detail)"\s*:\s*"([A-Za-z](?:[^"\\\n]|\\.){2,80})"'
@@ -106,19 +118,24 @@ _JSON_ERROR = re.compile(
 _WORKED: Final = "ok"
 _PIECE = re.compile(r"[;&|\n]+")
 _PAUSES: Final = frozenset(("sleep", "wait"))
+_ADDRESS = re.compile(r"://|[a-z]:\d{2,5}\b", re.IGNORECASE)
+_REMOTE_SHELLS: Final = frozenset(("exec", "run", "ssh"))
+_SETTING: Final = frozenset(("export", "unset", "set", "echo", "true", "mkdir"))
 _LISTINGS: Final = frozenset(programs_of("use_list"))
 
 
 @dataclass(frozen=True)
 class _Ran:
     """A call with its result, as episodes read it. `is_outside` says that it blames the network, a
-    service or the machine, `is_doubtful` that only words in free form tell that the call failed."""
+    service or the machine, `is_outage` that this passes, `is_doubtful` that only words in free form
+    tell that the call failed."""
 
     call: ToolCall
     run: ToolRun
     output: str
     signature: Signature | None
     is_outside: bool
+    is_outage: bool
     is_doubtful: bool
 
     @cached_property
@@ -154,7 +171,14 @@ def spared(messages: Sequence[Message], signatures: Iterable[str]) -> set[str]:
             heads = _heads(one.run.command) or [_head(one.call, one.run)]
             tool = _tool(one.call, one.run)
             worked |= {str(Signature(tool, _class_of(head), "")) for head in heads}
+            worked |= {str(Signature(tool, name, _NOT_FOUND)) for name in _programs(one.run)}
     return {one for one in signatures if not worked.isdisjoint(Signature.uses_of(one))}
+
+
+def failures(messages: Sequence[Message]) -> set[Signature]:
+    """The signatures of all calls that failed, whatever came of it."""
+    runs = (one for one in _runs(messages) if isinstance(one, _Ran))
+    return {one.signature for one in runs if one.signature is not None}
 
 
 def failure_signature(
@@ -165,7 +189,10 @@ def failure_signature(
     `Signature.uses_of`), also if the call is none of these: then its output is not read.
     """
     run = read_result(result, call)
-    if uses is not None and str(Signature(_tool(call, run), _head(call, run), "")) not in uses:
+    mine = (
+        str(Signature(_tool(call, run), one, "")) for one in (_head(call, run), *_programs(run))
+    )
+    if uses is not None and not any(one in uses for one in mine):
         return ""
     return str(_ran(call, result, run).signature or "")
 
@@ -193,12 +220,15 @@ def _ran(call: ToolCall, result: ToolResult, run: ToolRun) -> _Ran:
     output = text_of(result.parts)[:_RESULT_CHARS]
     is_doubtful = not _has_failed(run)
     if is_doubtful and not _may_have_failed(call, run):
-        return _Ran(call, run, output, None, False, False)
-    line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL)
-    error = _error_class(run.text, line, _names_in(call, run))
-    signature = Signature(_tool(call, run), _head(call, run), error)
-    is_outside = outside_fault(run) is not None
-    return _Ran(call, run, output, signature, is_outside, is_doubtful)
+        return _Ran(call, run, output, None, False, False, False)
+    if missing := _missing_program(run):
+        signature = Signature(_tool(call, run), missing, _NOT_FOUND)
+    else:
+        line = _error_line(run.text, is_shell=run.kind is ToolKind.SHELL)
+        error = _error_class(run.text, line, _names_in(call, run))
+        signature = Signature(_tool(call, run), _head(call, run), error)
+    is_outside, is_outage = outside_fault(run) is not None, outage(run) is not None
+    return _Ran(call, run, output, signature, is_outside, is_outage, is_doubtful)
 
 
 def _head(call: ToolCall, run: ToolRun) -> str:
@@ -206,6 +236,18 @@ def _head(call: ToolCall, run: ToolRun) -> str:
     name fails for the same reason."""
     heads = _heads(run.command)
     return _class_of(heads[-1]) if heads else _file_read(call, run)
+
+
+def _programs(run: ToolRun) -> set[str]:
+    """The programs of a command, without their subcommands."""
+    return {_class_of(head.split()[0]) for head in _heads(run.command)}
+
+
+def _missing_program(run: ToolRun) -> str:
+    """The program of the command that the shell did not find: whatever it was to do, this is the
+    same failure."""
+    named = ("".join(groups) for groups in _NO_PROGRAM.findall(run.text))
+    return next((one for one in map(_class_of, named) if one in _programs(run)), "")
 
 
 def _class_of(head: str) -> str:
@@ -335,7 +377,8 @@ def _heads(command: str) -> list[str]:
                 head.append(word)
                 if word not in _OPENS_A_SCRIPT:
                     break
-        found.append(" ".join(head[:3]))
+        name = " ".join(head[:3])
+        found.append(_ALIASES.get(name, name))
     return found
 
 
@@ -409,6 +452,7 @@ def _in_task(
             later = [one for one in done[at + 1 : fixed] if _is_same_purpose(first, one)]
             fix = done[remedy].call
             known = _bare(words_of(first.call)) | _bare(_WORD.findall(said))
+            known |= _subcommands(first, done[remedy])
             yield Episode(
                 first.signature,
                 tuple(one.signature for one in later if one.signature),
@@ -456,8 +500,11 @@ def _may_be_fix(first: _Ran, one: _Ran) -> bool:
 
 def _remedy(done: Sequence[_Ran], at: int, fixed: int) -> int | None:
     """The position of the call that made the difference: the one that worked, or, where that is the
-    failed call again, the last one in between that did something. None if nothing did."""
+    failed call again, the last one in between that did something. None if nothing did. An outage
+    passes by itself: then only another way round it is a remedy."""
     first, last = done[at], done[fixed]
+    if first.is_outage and not _goes_elsewhere(first, last):
+        return None
     if not _same_call(last.call, first.call):
         return None if first.is_outside and _only_waits(first, last) else fixed
     between = range(fixed - 1, at, -1)
@@ -478,6 +525,14 @@ def _other_program(first: _Ran, last: _Ran) -> Signature | None:
     return None if mine == theirs else Signature(_tool(last.call, last.run), theirs, _WORKED)
 
 
+def _goes_elsewhere(first: _Ran, last: _Ran) -> bool:
+    """Whether a call is of another program or subcommand than the failed one, or names another
+    address."""
+    heads = {*_heads(last.run.command)} - {*_heads(first.run.command)} - _PAUSES - _SETTING
+    new = words_of(last.call) - words_of(first.call)
+    return not all(map(_looks, heads)) or any(map(_ADDRESS.search, new))
+
+
 def _only_waits(first: _Ran, last: _Ran) -> bool:
     """Whether a command is the failed one after a pause, which is no remedy of an outage."""
     command, again = first.run.command, last.run.command
@@ -492,6 +547,26 @@ def _borrowed(words: frozenset[str], earlier: Sequence[_Ran]) -> frozenset[str]:
     return frozenset(
         word for word in words if len(word) > 2 and any(word in one.proposed for one in earlier)
     )
+
+
+def _subcommands(first: _Ran, fix: _Ran) -> frozenset[str]:
+    """The words of a remedy that only say how the program of the failed call is called: its
+    subcommand, or another program that runs it, as in `bundle exec rake`. No output has to propose
+    these; what they are given, such as a package, it may."""
+    mine = _head_words(first)
+    words = _QUOTED_TEXT.sub(" ", fix.run.command).split()
+    found = {part for word in mine for part in word.split("-")}  # docker-compose, docker compose
+    if "git" in mine:
+        found |= _OF_GIT
+    for at, (program, word) in enumerate(pairwise(words)):
+        if program not in _HAVE_COMMANDS or not _SUBCOMMAND.match(word):
+            continue
+        runs_mine = word in _OPENS_A_SCRIPT and words[at + 2 : at + 3] and words[at + 2] in mine
+        if program in mine or runs_mine:
+            found |= {program, word}
+        if program in mine and program in _HAVE_SCRIPTS and word == "run":
+            found.update(words[at + 2 : at + 3])
+    return _bare(found)
 
 
 def _bare(words: Iterable[str]) -> frozenset[str]:
@@ -525,7 +600,10 @@ def _is_same_purpose(one: _Ran, other: _Ran) -> bool:
     mine, theirs = _head_words(one), _head_words(other)
     operands = {word.rsplit("/", 1)[-1] for word in words_of(other.call)}
     is_operand = any("." in word and word in operands for word in mine)  # bash run.sh, ./run.sh
-    return is_operand or not mine.isdisjoint(theirs)
+    is_inside = not _REMOTE_SHELLS.isdisjoint(theirs) and not operands.isdisjoint(
+        head.split()[0] for head in _heads(one.run.command)
+    )  # docker compose exec db psql
+    return is_operand or is_inside or not mine.isdisjoint(theirs)
 
 
 def _head_words(one: _Ran) -> set[str]:

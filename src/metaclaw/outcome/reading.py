@@ -467,9 +467,17 @@ def is_edit(call: ToolCall) -> bool:
     )
 
 
-_NETWORK, _SERVICE, _MACHINE, _PROGRAM, _REFUSED = (
+_NETWORK, _CERTIFICATE, _SERVICE, _CREDENTIALS, _MACHINE, _PROGRAM, _REFUSED = (
     program_words(f"fault_{kind}")
-    for kind in ("network", "service", "machine", "program", "refused")
+    for kind in (
+        "network",
+        "certificate",
+        "service",
+        "credentials",
+        "machine",
+        "program",
+        "refused",
+    )
 )
 _INSTALLABLE = frozenset(programs_of("installable"))
 _HTTP_STATUS = re.compile(
@@ -482,14 +490,28 @@ _MODULE = re.compile(
 _TIMED_OUT = program_words("timed_out")
 
 
+def outage(ran: ToolRun) -> str | None:
+    """The words that show that the network or a service failed, in a way that passes."""
+    text = ran.text.lower()
+    if _MACHINE.find(text):
+        return None
+    return _NETWORK.find(text) or _breakdown(text)
+
+
+def _breakdown(text: str) -> str | None:
+    if found := _SERVICE.find(text):
+        return found
+    status = _HTTP_STATUS.search(text)
+    return f"status {status['code']}" if status else None
+
+
 def outside_fault(ran: ToolRun) -> str | None:
     """The words that show that the network, a service or the machine was at fault, or that time ran
     out.
     """
     text = ran.text.lower()
-    return (
-        _MACHINE.find(text) or _NETWORK.find(text) or _SERVICE.find(text) or _TIMED_OUT.find(text)
-    )
+    lasting = _MACHINE.find(text) or _CERTIFICATE.find(text) or _CREDENTIALS.find(text)
+    return lasting or outage(ran) or _TIMED_OUT.find(text)
 
 
 def environment_fault(ran: ToolRun, *, is_own_server: bool) -> str | None:
@@ -497,16 +519,12 @@ def environment_fault(ran: ToolRun, *, is_own_server: bool) -> str | None:
     agent itself wrote the server.
     """
     text = ran.text.lower()
-    if found := _MACHINE.find(text) or _NETWORK.find(text):
+    if found := _MACHINE.find(text) or _NETWORK.find(text) or _CERTIFICATE.find(text):
         return None if is_own_server and "timed out" in found else found
-    if not is_own_server:
-        status = _HTTP_STATUS.search(text)
-        if (
-            found := _SERVICE.find(text)
-            or (f"status {status['code']}" if status else None)
-            or _REFUSED.find(text)
-        ):
-            return found
+    if not is_own_server and (
+        found := _CREDENTIALS.find(text) or _breakdown(text) or _REFUSED.find(text)
+    ):
+        return found
     if ran.exit_code == 127 or _NOT_FOUND.search(text):
         return "command not found"
     if found := _PROGRAM.find(text) or _missing_library(text):

@@ -20,7 +20,7 @@ MOST_CHARS: Final = 240
 _LEAST_SAID: Final = 2  # terms of what the person said
 _MOST_COPIED: Final = 2  # words in a row from an output
 _MOST_OF_SYMPTOM: Final = 4  # the same, of how the failed call failed
-_JOINS: Final = frozenset(("and", "or"))
+_JOINS: Final = frozenset(("and", "or", "not", "is", "the", "a", "to", "of", "in", "for", "with"))
 _QUOTED = re.compile(r"`([^`\n]+)`")
 _TECHNICAL = re.compile(
     r"(?<![\w/.+-])(?:-{1,2}[A-Za-z][\w-]*|\+[a-z][\w.-]*|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
@@ -54,6 +54,22 @@ _RISKY = re.compile(
     r"|=0$|^--profile\b|_PROFILE=|(?-i:^-[kyu]$)",
     re.IGNORECASE,
 )
+# What needs the person's own words, even if the failed call did it, too.
+_GRAVE: Final = frozenset(
+    (
+        "run as root",
+        "turn protection off",
+        "skip tests or checks",
+        "delete many files or data",
+        "confirm what destroys",
+    )
+)
+# A dotted name that is set as a module, such as `DJANGO_SETTINGS_MODULE=shop.settings.dev`.
+_MODULE = re.compile(
+    r"(?:(?<![a-z])(?:module|settings|package|class)[= ]|(?<=\s)-m )[\"']?((?:[a-z_]\w*\.)+\w+)(?![\w.:/@-])",
+    re.IGNORECASE,
+)
+_ROOT = re.compile(r"(?<![\w-])(?:sudo|doas|pkexec)\b", re.IGNORECASE)
 # Who or what has authority over an agent, and what such an authority does. Only both together claim
 # a permission: `users`, `rules` and `system` alone are names of things, too.
 _AUTHORITY = re.compile(
@@ -101,9 +117,11 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> Objection | None:
             remedy = remedy.replace(clause, " ")
     if copied := _copied(remedy, outputs, known, _MOST_COPIED):
         return Objection(f"an output of a tool had said “{copied}” before", waits=True)
+    if grave := _grave("\n".join(call_text(one.fix) for one in episodes), said):
+        return Objection(f"it concerns commands: {', '.join(grave)}", waits=True)
     added = sorted({word for episode in episodes for word in _added(episode)})
     failed = "\n".join(call_text(episode.failed) for episode in episodes)
-    risk = _risk(f"{line}\n{calls}", added, f"{said}\n{failed}", said)
+    risk = _risk(line, calls, added, f"{said}\n{failed}", said)
     return Objection(f"it concerns {risk}", waits=True) if risk else None
 
 
@@ -142,18 +160,35 @@ def _in_a_row(text: str) -> str:
     return " ".join(("", *_PLAIN_WORD.findall(text.lower()), ""))
 
 
-def _risk(text: str, added: Sequence[str], known: str, said: str) -> str:
+def _risk(line: str, calls: str, added: Sequence[str], known: str, said: str) -> str:
     """What the person must decide about. `added` are the words that the working call has and the
     failed one has not, `known` is what brings in nothing new.
     """
+    text = f"{line}\n{calls}"
     found = capabilities(text) - capabilities(known)
-    # A dotted name of words that were there, such as a module, is no host.
-    hosts = frozenset(host for host in found.hosts if not _stands_in(host.replace(".", " "), known))
+    # A dotted name of words that were there, such as a module, is no host, nor is what the calls
+    # name as a module only.
+    elsewhere = capabilities(_MODULE.sub(" ", calls)).hosts
+    modules = {one.lower() for one in _MODULE.findall(calls)} - elsewhere
+    hosts = frozenset(
+        host
+        for host in found.hosts
+        if host not in modules and not _stands_in(host.replace(".", " "), known)
+    )
     found = found._replace(hosts=hosts)
     if any(found._replace(paths=frozenset())):
         return found.words()
     risky = (word for word in added if _RISKY.search(word) or _is_risky_for_git(word, text))
     return next((word for word in risky if word.lower() not in said.lower().split()), "")
+
+
+def _grave(fixes: str, said: str) -> list[str]:
+    """What the working calls do that the person has to want, and did not speak of."""
+    found, wanted = (
+        capabilities(text).commands | ({"run as root"} if _ROOT.search(text) else set())
+        for text in (fixes, said)
+    )
+    return sorted(_GRAVE & (found - wanted))
 
 
 def _is_risky_for_git(word: str, text: str) -> bool:
