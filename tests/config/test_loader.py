@@ -70,8 +70,8 @@ def test_the_tree_cannot_be_changed(home: Path) -> None:
         ),
         ("proxy = 3\n", "FILE:1: proxy is not a section; write [proxy] on a line of its own"),
         (
-            "[telemetry]\notlp = 'x'\n",
-            "FILE:2: telemetry.otlp is not a known key; write one of prometheus",
+            "[telemetry]\nzipkin = 'x'\n",
+            "FILE:2: telemetry.zipkin is not a known key; write one of prometheus",
         ),
         ("[judge]\nvotes = 0\n", "FILE:2: judge.votes"),
         ("[judge]\nprovider = 'nobody'\n", "judge.provider names nobody, which is no provider"),

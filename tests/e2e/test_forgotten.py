@@ -90,6 +90,8 @@ def holding(home: Path, word: str) -> dict[str, int]:
     for folder, folders, files in os.walk(home):
         for path in (Path(folder) / name for name in (*folders, *files)):
             count = str(path.relative_to(home)).count(word)
+            if path.is_socket():
+                continue
             with suppress(FileNotFoundError, IsADirectoryError):
                 count += sum(
                     part.count(one)

@@ -59,8 +59,8 @@ def _listed(found: list[Facts]) -> Iterator[str]:
 @click.option("--team", help="The team whose rules and skills they get, too.")
 @click.option(
     "--role",
-    type=click.Choice([*KeyRole]),
-    default=KeyRole.MEMBER,
+    type=click.Choice([role.value for role in KeyRole], case_sensitive=False),
+    default=KeyRole.MEMBER.value,
     help="An owner sees and changes everything, a member what is theirs; a reader sees what is"
     " theirs [member].",
 )
