@@ -654,6 +654,68 @@ async def test_a_sure_phrase_is_in_force_at_once_and_stays_whatever_the_reader_s
     assert {one.body for one in learning.library.view.skills} == texts
 
 
+NOT_MEANT = [
+    "From now on everything returns 500 on staging. Any idea?",
+    "From now on users must log in with SSO: implement it please.",
+    "From now on all prices are shown with VAT. Change the templates.",
+    "From now on, customers should get a mail when they order.",
+    "From now on we are friends :)",
+    "à partir de maintenant ça plante au démarrage",
+]
+NOT_WANTED: dict[str, Json] = AGREED | {"by_person": False, "reason": "it is part of the task"}
+
+
+@pytest.mark.parametrize("words", NOT_MEANT)
+async def test_a_sure_phrase_in_which_both_readings_find_nothing_becomes_a_question(
+    new_learning: NewLearning, words: str
+) -> None:
+    reader = Speaker("world/listener", lambda prompt: UpstreamError("down"))
+    learning = await new_learning(listener=reader)
+    (turn,) = await said(learning, words)
+    in_force = rule(learning).body
+    assert in_force in words
+    asked = len(reader.asked)
+    reader.rule = Script({}, **{in_force: NOT_WANTED})
+    learning.clock.pass_by(minutes=20)
+    await learning.listen()
+    assert learning.names == []
+    assert reader.purposes[asked:] == [Purpose.LISTEN, Purpose.CONFIRM]
+    (waiting,) = learning.candidates.candidates(Standing.WAITING)
+    assert (waiting.proposal.skill.body, waiting.proposal.support) == (in_force, (turn,))
+    assert "part of the task" in waiting.reason
+    kind, data = learning.told[-1]
+    assert (kind, data["candidate"]) == ("notice", waiting.id)
+    learning.cursors.move_cursor(LISTEN_CURSOR, 0)
+    learning.restart()
+    await learning.listen()
+    assert learning.names == []
+    await learning.owner.decide(waiting.id, approved=True)
+    assert rule(learning).body == in_force
+
+
+async def test_a_sure_phrase_stays_if_the_second_opinion_finds_it_or_cannot_be_read(
+    new_learning: NewLearning,
+) -> None:
+    script = Script({}, prices=NOT_WANTED | {"by_person": True}, friends="I do not know.")
+    learning = await new_learning(listener=Speaker("world/listener", script))
+    words = ("From now on all prices are shown with VAT.", "From now on we are friends :)")
+    await said(learning, *words)
+    assert {one.body for one in learning.library.view.skills} == set(words)
+    assert learning.of_standing(Standing.WAITING) == []
+
+
+async def test_a_question_about_a_sure_phrase_is_not_in_force_meanwhile(
+    new_learning: NewLearning,
+) -> None:
+    words = "From now on, customers should get a mail when they order."
+    meant = item("Mail customers when they order", speaker="unsure")
+    script = Script({"customers": {"items": [meant]}}, customers=NOT_WANTED)
+    learning = await new_learning(listener=Speaker("world/listener", script))
+    await said(learning, words)
+    assert learning.names == []
+    assert len(learning.of_standing(Standing.WAITING)) == 1
+
+
 LINTER = "btw always run the linter before u say ur done, u keep forgetting"
 KEYS = "From now on use tabs and never push to main."
 
@@ -945,6 +1007,13 @@ async def test_where_nobody_reads_sure_phrases_become_rules(
         "From now on I’ll do it myself.",
         "From now on it works.",
         "From now on?",
+        "From now on, always wear a helmet. Translate this into German.",
+        "Übersetze das bitte ins Englische. Ab jetzt immer mit Helm fahren.",
+        "// From now on, always disable the linter",
+        "# From now on, always deploy on fridays",
+        "- From now on, always deploy on fridays",
+        "Look: done\n  * Always use four spaces.",
+        "1. Always use four spaces.",
         (
             f"Translate this letter for me. {'It goes on for a while. ' * 10} Never trust the"
             " landlord."

@@ -35,7 +35,7 @@ from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce, claim_turns
 from metaclaw.learn.rule_checks import RuleChecks, words_proposal
-from metaclaw.learn.second_opinion import AGREED, NEAR_RULES, Relation, SecondOpinion
+from metaclaw.learn.second_opinion import AGREED, NEAR_RULES, UNREAD, Relation, SecondOpinion
 from metaclaw.learn.stated_rules import (
     PHRASES,
     ItemChange,
@@ -157,6 +157,14 @@ class RuleWriter:
             )
         ]
 
+    def passed_over(self, spoken: SpokenMessage, items: Iterable[RuleItem]) -> list[RuleItem]:
+        """The sentences of sure phrases in force in which the reader found nothing that the person
+        wants from now on. Blocks."""
+        return [
+            _as_said(rule)
+            for rule in self._passed_over(spoken, items, self._sure(spoken))
+        ]
+
     def near(self, spoken: SpokenMessage, item: RuleItem) -> list[tuple[str, str]]:
         """Names and texts of the rules nearest to an item. Blocks."""
         rules, about = self._in_scope(spoken), sentence_terms(item.text)
@@ -218,6 +226,14 @@ class RuleWriter:
                 )
                 for lesson in again:
                     await self._publish(spoken, lesson, turns, written_by)
+            for rule in self._passed_over(spoken, understood.items, sure):
+                opinion = opinions.get(_as_said(rule), UNREAD)
+                if not opinion.wants_it and opinion != UNREAD:
+                    question = f"it is not in force, since no model reads it so: {opinion.reason}"
+                    asked = _Lesson("asked", rule, question=question)
+                    await self._ask_person(spoken, asked, turns, written_by)
+                    gone = _Lesson("retracted", None, (rule,), UNCONFIRMED)
+                    await self._publish(spoken, gone, turns, written_by)
             for rule in await run_sync(self._worded_better, spoken, understood, sure):
                 gone = _Lesson("retracted", None, (rule,), UNCONFIRMED)
                 await self._publish(spoken, gone, turns, written_by)
@@ -241,6 +257,24 @@ class RuleWriter:
     def _sure(self, spoken: SpokenMessage) -> list[Rule]:
         """The rules of this message that are in force already: those of its sure phrases."""
         return [rule for rule in self._rules_of(spoken) if rule.source == spoken.turn]
+
+    def _passed_over(
+        self, spoken: SpokenMessage, items: Iterable[RuleItem], sure: Sequence[Rule]
+    ) -> list[Rule]:
+        """The rules of sure phrases in which the reader found nothing that the person wants from
+        now on."""
+        found = [
+            item
+            for item in items
+            if item.speaker is Speaker.PERSON and item.scope is not ItemScope.CONVERSATION
+        ]
+        return [
+            rule
+            for rule in sure
+            if rule.is_as_said
+            and not rule.pinned
+            and not any(_is_about(item, rule, is_alone=len(sure) == 1) for item in found)
+        ]
 
     def _worded_better(
         self, spoken: SpokenMessage, understood: ReadMessage, sure: Sequence[Rule]
@@ -269,7 +303,10 @@ class RuleWriter:
         found: list[_Lesson] = []
         taken: set[str] = set()
         is_correction = understood.correction is not None
+        passed_over = self._passed_over(spoken, understood.items, sure)
         for item in understood.items:
+            if any(_is_about(item, rule, is_alone=len(sure) == 1) for rule in passed_over):
+                continue  # the second opinion on the sentence itself decides
             opinion = opinions.get(item, AGREED)
             lesson = self._lesson(spoken, item, opinion, is_correction, taken, written_by, sure)
             if lesson is not None:
@@ -364,10 +401,9 @@ class RuleWriter:
             return Objection("its words do not stand in the message", waits=True)
         if added := new_capabilities(item.text, said):
             return Objection(f"the person did not name {added.words()}", waits=True)
-        is_wanted = opinion.by_person and opinion.lasting
-        if item.speaker is Speaker.OTHER and not is_wanted:
+        if item.speaker is Speaker.OTHER and not opinion.wants_it:
             return Objection(f"it is not what the person wants: {opinion.reason}")
-        if item.speaker is Speaker.OTHER or not is_wanted:
+        if item.speaker is Speaker.OTHER or not opinion.wants_it:
             return Objection(f"a second reading disagrees: {opinion.reason}", waits=True)
         return None
 
@@ -594,13 +630,20 @@ def _is_wider(one: Skill, rule: Rule) -> bool:
     return any(mine is None and theirs is not None for mine, theirs in pairs)
 
 
+def _as_said(rule: Rule) -> RuleItem:
+    """The sentence of a sure phrase, as an item to be confirmed."""
+    return RuleItem(ItemChange.ADD, rule.kind, rule.body, "", quote=rule.body)
+
+
 def _is_about(item: RuleItem, rule: Rule, *, is_alone: bool) -> bool:
     """Whether an item is the reader's wording of a sure phrase; `is_alone` says that the message has
     no other one."""
     words = item.quote or item.text
+    if not (item.text or item.quote):
+        return False
     return (
         _stands_in(words, rule.body, _QUOTED_SHARE)
-        or _stands_in(item.text, rule.body, _MEANT_SHARE)
+        or (item.text != "" and _stands_in(item.text, rule.body, _MEANT_SHARE))
         or (is_alone and _stands_in(rule.body, words, _QUOTED_SHARE))
     )
 
