@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from metaclaw.app.status import questions
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.front_matter import SkillRecord
@@ -64,8 +65,9 @@ class Script(dict[str, object]):
     def __call__(self, prompt: str) -> object:
         if "== What was understood\n" in prompt:
             understood = prompt.split("== What was understood\n")[1].split("\n==")[0]
+            agreed = AGREED | {"relation": "replaces" if "replace: " in understood else "new"}
             return next(
-                (said for words, said in self.opinions.items() if words in understood), AGREED
+                (said for words, said in self.opinions.items() if words in understood), agreed
             )
         if "== The rule\n" in prompt:
             return next((one for one in self._stated() if one["text"] in prompt), NO_CHECK)
@@ -765,8 +767,13 @@ async def test_what_a_second_opinion_doubts_waits_for_the_person(
     assert learning.role(turn) == "support"
     kind, data = learning.told[-1]
     assert (kind, data["candidate"]) == ("notice", waiting.id)
+    (question,) = questions(learning.candidates, learning.library.view.skills)
+    assert (question["candidate"], question["name"]) == (waiting.id, "indent-with-tabs")
+    assert question["text"] == "Indent with tabs"
+    assert waiting.id in str(question["question"])
     await learning.owner.decide(waiting.id, approved=True)
     assert learning.names == ["indent-with-tabs"]
+    assert questions(learning.candidates, learning.library.view.skills) == []
 
 
 async def test_what_both_readings_take_for_anothers_wish_is_refused(
@@ -795,6 +802,53 @@ async def test_a_rule_takes_the_place_of_one_that_it_repeats_or_contradicts(
     await said(learning, "we squash before merging")
     await said(learning, "we never squash here")
     assert [one.body for one in learning.library.view.skills] == ["Never squash"]
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+async def test_a_rule_that_only_the_reader_takes_for_a_replacement_is_asked_about(
+    new_learning: NewLearning, is_replaced: bool
+) -> None:
+    changed = item("Squash on release branches", "replace", targets=["squash-before-merging"])
+    meanings: dict[str, object] = {
+        "squash before": {"items": [item("Squash before merging")]},
+        "release": {"items": [changed]},
+    }
+    learning = await new_learning(
+        listener=Speaker("world/listener", Script(meanings, release=AGREED))
+    )
+    await said(learning, "we squash before merging")
+    await said(learning, "we squash on release branches")
+    both = {"Squash before merging", "Squash on release branches"}
+    assert {one.body for one in learning.library.view.skills} == both
+    (waiting,) = learning.candidates.candidates(Standing.WAITING)
+    assert "squash-before-merging" in waiting.reason
+    assert learning.told[-1][1]["candidate"] == waiting.id
+    await learning.owner.decide(waiting.id, approved=is_replaced)
+    kept = {"Squash on release branches"} if is_replaced else both
+    assert {one.body for one in learning.library.view.skills} == kept
+
+
+@pytest.mark.parametrize(
+    ("words", "quote", "is_taken"),
+    [
+        ("pls alwyas wirte tests for Ada", "pls always write tests for Ada", True),
+        (
+            "wirte 5 tests evrey tiem you change soemthing",
+            "write 7 tests every time you change something",
+            False,
+        ),
+        ("we alwyas wirte to Bob whne done", "we always write to Rob when done", False),
+        ("nveer ush to maen on firday, ok", "always push to main on friday, ok", False),
+    ],
+)
+async def test_a_quote_may_correct_typos_but_no_numbers_or_names(
+    new_learning: NewLearning, words: str, quote: str, is_taken: bool
+) -> None:
+    meanings: dict[str, object] = {words[-8:]: {"items": [item("Do that", quote=quote)]}}
+    learning = await new_learning(listener=listener(meanings))
+    await said(learning, words)
+    assert learning.names == (["do-that"] if is_taken else [])
+    assert learning.of_standing(Standing.WAITING) == ([] if is_taken else ["do-that"])
 
 
 async def test_a_rule_that_contradicts_a_pinned_one_waits_for_the_person(

@@ -448,12 +448,8 @@ def _bounded(phrase: str) -> str:
     return rf"\b{re.escape(phrase)}\b" if is_spaced and phrase[-1].isalnum() else re.escape(phrase)
 
 
-_SURE, _FACT, _NOT, _RETRACT, _WORK_ON = map(
-    _any_of, ("sure", "fact", "not", "retract", "work_on")
-)
-_MARKED_LINE: Final = re.compile(
-    r"\s*(?:(?://|#|--|/\*|<!--|;|%)|(?:[-*•+]|\d{1,3}[.)])\s)"
-)
+_SURE, _FACT, _NOT, _RETRACT, _WORK_ON = map(_any_of, ("sure", "fact", "not", "retract", "work_on"))
+_MARKED_LINE: Final = re.compile(r"\s*(?:(?://|#|--|/\*|<!--|;|%)|(?:[-*•+]|\d{1,3}[.)])\s)")
 """The beginning of a comment or of a list entry."""
 _ORDER: Final = re.compile(
     rf"(?:{_any_of('order').pattern})\W+(?!(?:{_any_of('order_not').pattern})(?!['\w]))\w"
