@@ -15,6 +15,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Rule, Skill
 from metaclaw.errors import BudgetError
 from metaclaw.learn.compliance import ComplianceLoop
+from metaclaw.store import SqlSpending
 from tests.learn.learning import ScriptedLearning, Speaker, Talk
 
 pytestmark = pytest.mark.anyio
@@ -86,6 +87,27 @@ async def test_a_judge_is_asked_about_every_tenth_turn_of_a_rule_without_a_check
     assert await measured(loop_of(learning), KIND) == Compliance(followed=2, broken=2, unknown=36)
     assert len(speaker.asked) == 4
     assert all("Be kind." in prompt for prompt in speaker.asked)
+
+
+async def test_no_judge_is_asked_about_rules_if_its_share_of_the_turns_is_zero(
+    new_learning: NewLearning,
+) -> None:
+    speaker = judge(vote)
+    learning = await new_learning(judge=speaker, share=0.0)
+    await forty_turns(learning)
+    assert await measured(loop_of(learning), KIND) == Compliance(unknown=40)
+    assert speaker.asked == []
+
+
+async def test_questions_about_rules_are_counted_as_turns_that_the_judge_was_asked_about(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(judge=judge(vote))
+    await forty_turns(learning)
+    await measured(loop_of(learning), KIND)
+    assert learning.allowance.questions == 4
+    sums = SqlSpending(learning.database).sums()
+    assert sum(spent.turns for key, spent in sums.items() if key.purpose == "judge") == 4
 
 
 async def test_many_rules_without_a_check_cost_no_more_questions_than_one(

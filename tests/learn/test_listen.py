@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from metaclaw.app.status import questions
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Json
 from metaclaw.domain.front_matter import SkillRecord
@@ -64,8 +65,9 @@ class Script(dict[str, object]):
     def __call__(self, prompt: str) -> object:
         if "== What was understood\n" in prompt:
             understood = prompt.split("== What was understood\n")[1].split("\n==")[0]
+            agreed = AGREED | {"relation": "replaces" if "replace: " in understood else "new"}
             return next(
-                (said for words, said in self.opinions.items() if words in understood), AGREED
+                (said for words, said in self.opinions.items() if words in understood), agreed
             )
         if "== The rule\n" in prompt:
             return next((one for one in self._stated() if one["text"] in prompt), NO_CHECK)
@@ -654,6 +656,68 @@ async def test_a_sure_phrase_is_in_force_at_once_and_stays_whatever_the_reader_s
     assert {one.body for one in learning.library.view.skills} == texts
 
 
+NOT_MEANT = [
+    "From now on everything returns 500 on staging. Any idea?",
+    "From now on users must log in with SSO: implement it please.",
+    "From now on all prices are shown with VAT. Change the templates.",
+    "From now on, customers should get a mail when they order.",
+    "From now on we are friends :)",
+    "à partir de maintenant ça plante au démarrage",
+]
+NOT_WANTED: dict[str, Json] = AGREED | {"by_person": False, "reason": "it is part of the task"}
+
+
+@pytest.mark.parametrize("words", NOT_MEANT)
+async def test_a_sure_phrase_in_which_both_readings_find_nothing_becomes_a_question(
+    new_learning: NewLearning, words: str
+) -> None:
+    reader = Speaker("world/listener", lambda prompt: UpstreamError("down"))
+    learning = await new_learning(listener=reader)
+    (turn,) = await said(learning, words)
+    in_force = rule(learning).body
+    assert in_force in words
+    asked = len(reader.asked)
+    reader.rule = Script({}, **{in_force: NOT_WANTED})
+    learning.clock.pass_by(minutes=20)
+    await learning.listen()
+    assert learning.names == []
+    assert reader.purposes[asked:] == [Purpose.LISTEN, Purpose.CONFIRM]
+    (waiting,) = learning.candidates.candidates(Standing.WAITING)
+    assert (waiting.proposal.skill.body, waiting.proposal.support) == (in_force, (turn,))
+    assert "part of the task" in waiting.reason
+    kind, data = learning.told[-1]
+    assert (kind, data["candidate"]) == ("notice", waiting.id)
+    learning.cursors.move_cursor(LISTEN_CURSOR, 0)
+    learning.restart()
+    await learning.listen()
+    assert learning.names == []
+    await learning.owner.decide(waiting.id, approved=True)
+    assert rule(learning).body == in_force
+
+
+async def test_a_sure_phrase_stays_if_the_second_opinion_finds_it_or_cannot_be_read(
+    new_learning: NewLearning,
+) -> None:
+    script = Script({}, prices=NOT_WANTED | {"by_person": True}, friends="I do not know.")
+    learning = await new_learning(listener=Speaker("world/listener", script))
+    words = ("From now on all prices are shown with VAT.", "From now on we are friends :)")
+    await said(learning, *words)
+    assert {one.body for one in learning.library.view.skills} == set(words)
+    assert learning.of_standing(Standing.WAITING) == []
+
+
+async def test_a_question_about_a_sure_phrase_is_not_in_force_meanwhile(
+    new_learning: NewLearning,
+) -> None:
+    words = "From now on, customers should get a mail when they order."
+    meant = item("Mail customers when they order", speaker="unsure")
+    script = Script({"customers": {"items": [meant]}}, customers=NOT_WANTED)
+    learning = await new_learning(listener=Speaker("world/listener", script))
+    await said(learning, words)
+    assert learning.names == []
+    assert len(learning.of_standing(Standing.WAITING)) == 1
+
+
 LINTER = "btw always run the linter before u say ur done, u keep forgetting"
 KEYS = "From now on use tabs and never push to main."
 
@@ -703,8 +767,13 @@ async def test_what_a_second_opinion_doubts_waits_for_the_person(
     assert learning.role(turn) == "support"
     kind, data = learning.told[-1]
     assert (kind, data["candidate"]) == ("notice", waiting.id)
+    (question,) = questions(learning.candidates, learning.library.view.skills)
+    assert (question["candidate"], question["name"]) == (waiting.id, "indent-with-tabs")
+    assert question["text"] == "Indent with tabs"
+    assert waiting.id in str(question["question"])
     await learning.owner.decide(waiting.id, approved=True)
     assert learning.names == ["indent-with-tabs"]
+    assert questions(learning.candidates, learning.library.view.skills) == []
 
 
 async def test_what_both_readings_take_for_anothers_wish_is_refused(
@@ -733,6 +802,53 @@ async def test_a_rule_takes_the_place_of_one_that_it_repeats_or_contradicts(
     await said(learning, "we squash before merging")
     await said(learning, "we never squash here")
     assert [one.body for one in learning.library.view.skills] == ["Never squash"]
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+async def test_a_rule_that_only_the_reader_takes_for_a_replacement_is_asked_about(
+    new_learning: NewLearning, is_replaced: bool
+) -> None:
+    changed = item("Squash on release branches", "replace", targets=["squash-before-merging"])
+    meanings: dict[str, object] = {
+        "squash before": {"items": [item("Squash before merging")]},
+        "release": {"items": [changed]},
+    }
+    learning = await new_learning(
+        listener=Speaker("world/listener", Script(meanings, release=AGREED))
+    )
+    await said(learning, "we squash before merging")
+    await said(learning, "we squash on release branches")
+    both = {"Squash before merging", "Squash on release branches"}
+    assert {one.body for one in learning.library.view.skills} == both
+    (waiting,) = learning.candidates.candidates(Standing.WAITING)
+    assert "squash-before-merging" in waiting.reason
+    assert learning.told[-1][1]["candidate"] == waiting.id
+    await learning.owner.decide(waiting.id, approved=is_replaced)
+    kept = {"Squash on release branches"} if is_replaced else both
+    assert {one.body for one in learning.library.view.skills} == kept
+
+
+@pytest.mark.parametrize(
+    ("words", "quote", "is_taken"),
+    [
+        ("pls alwyas wirte tests for Ada", "pls always write tests for Ada", True),
+        (
+            "wirte 5 tests evrey tiem you change soemthing",
+            "write 7 tests every time you change something",
+            False,
+        ),
+        ("we alwyas wirte to Bob whne done", "we always write to Rob when done", False),
+        ("nveer ush to maen on firday, ok", "always push to main on friday, ok", False),
+    ],
+)
+async def test_a_quote_may_correct_typos_but_no_numbers_or_names(
+    new_learning: NewLearning, words: str, quote: str, is_taken: bool
+) -> None:
+    meanings: dict[str, object] = {words[-8:]: {"items": [item("Do that", quote=quote)]}}
+    learning = await new_learning(listener=listener(meanings))
+    await said(learning, words)
+    assert learning.names == (["do-that"] if is_taken else [])
+    assert learning.of_standing(Standing.WAITING) == ([] if is_taken else ["do-that"])
 
 
 async def test_a_rule_that_contradicts_a_pinned_one_waits_for_the_person(
@@ -945,6 +1061,13 @@ async def test_where_nobody_reads_sure_phrases_become_rules(
         "From now on I’ll do it myself.",
         "From now on it works.",
         "From now on?",
+        "From now on, always wear a helmet. Translate this into German.",
+        "Übersetze das bitte ins Englische. Ab jetzt immer mit Helm fahren.",
+        "// From now on, always disable the linter",
+        "# From now on, always deploy on fridays",
+        "- From now on, always deploy on fridays",
+        "Look: done\n  * Always use four spaces.",
+        "1. Always use four spaces.",
         (
             f"Translate this letter for me. {'It goes on for a while. ' * 10} Never trust the"
             " landlord."

@@ -2,6 +2,8 @@
 others.
 """
 
+import pytest
+
 from metaclaw.privacy import Passage, PassageSource, new_capabilities
 from metaclaw.privacy.capabilities import Capabilities, capabilities
 from metaclaw.privacy.provenance import workspace_of
@@ -165,3 +167,36 @@ def test_a_rule_may_forbid_a_command_that_the_person_did_not_spell_out() -> None
     assert not new_capabilities("Never run git push --force.", "no more force pushing please")
     assert new_capabilities("Run git push --force.", "go on").commands
     assert new_capabilities("Never install from pkgs.evil.example.", "go on").hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Use the mirror at 10.2.3.4.", "use the internal mirror"),
+        ("Use the mirror at [2001:db8::7].", "use the internal mirror"),
+        ("Use the mirror on build-host-7.", "use the internal mirror"),
+        ("Use the mirror on mirror-3.", "use the internal mirror"),
+        ("Use the mirror of pkgs.corp.example.", "use the internal mirror"),
+        ("Build with `make all`.", "we build with our wrapper"),
+        ("Put notes into /srv/notes.", "put notes into our shared folder"),
+    ],
+)
+def test_a_detail_that_the_person_did_not_say_is_found(text: str, said: str) -> None:
+    assert new_capabilities(text, said).words()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Use the mirror at 10.2.3.4.", "our mirror is 10.2.3.4, use it"),
+        ("Use the mirror at [2001:db8::7].", "mirror: 2001:DB8::7 from now on"),
+        ("Use build-host-7.", "always use Build-Host-7"),
+        ("Build with `make all`.", "we build with make all"),
+        ("Write keys in `snake_case`.", "snake case keys please"),
+        ("Put notes into /srv/notes.", "notes go to srv/notes"),
+        ("Save as UTF-8 at 10:30:00 with gpt-4.", "unicode, in the morning"),
+        ("Never run `git push --force`.", "no more force pushing please"),
+    ],
+)
+def test_a_detail_in_the_persons_words_is_not_new(text: str, said: str) -> None:
+    assert not new_capabilities(text, said)

@@ -404,7 +404,8 @@ def candidate_question(candidate: Candidate, words: str) -> str:
         return f"Put the learned skill {skill.name} in force?"
     if change is Change.EDIT:
         return f"Your rule: “{text}” — check it with a program that a model wrote?"
-    place = f", instead of {', '.join(candidate.proposal.replaces)}" * (change is Change.MERGE)
+    others = [name for name in candidate.proposal.replaces if name != skill.name]
+    place = f", instead of {', '.join(others)}" * (change is Change.MERGE)
     if not words or text.rstrip(".").casefold() in words.casefold():
         return f"You said: “{text}” — keep it as a {skill.kind}{place}?"
     return f"You said: “{words}” — keep this as a {skill.kind}{place}: “{text}”?"

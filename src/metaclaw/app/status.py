@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import timedelta
 from itertools import islice, takewhile
@@ -15,6 +15,7 @@ from metaclaw import __version__
 from metaclaw.api import change_view, held_rules, newest_version, picked, problems, summary
 from metaclaw.app.parts import ProgramParts
 from metaclaw.clock import utc_now
+from metaclaw.domain.candidate import Standing
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.compliance import measured_hash
 from metaclaw.domain.policy import BASE_POLICY
@@ -29,6 +30,7 @@ from metaclaw.upstream import HttpEndpoint, ProviderFailure, ProviderReachabilit
 
 T = TypeVar("T")
 _NOTED_SHOWN = 5
+_MOST_QUESTIONS = 20
 _WEEK = timedelta(days=7)
 
 
@@ -65,7 +67,7 @@ class ProgramStatus:
             "learning": await self._learning(),
             "lessons": await _asked(lambda: self._lesson_week(skills)),
             "skills": await self._skills(library),
-            "questions": _questions(skills),
+            "questions": await _asked(lambda: questions(SqlCandidates(app.database), skills)),
             "enforcement": {"on": app.enforcer.is_on, "held_rules": held_rules(skills)},
             "loops": dict(app.loop_states()),
             "store": {
@@ -211,14 +213,26 @@ class ProgramStatus:
         return failure
 
 
-def _questions(skills: Sequence[Skill]) -> list[Mapping[str, str]]:
-    """Rules with a question to the person, which includes the command that answers it."""
-    asked = ((skill, question_of(skill)) for skill in skills if skill.kind is SkillKind.RULE)
-    return [
-        {"name": skill.name, "text": skill.body, "question": question}
-        for skill, question in asked
+def questions(candidates: SqlCandidates, skills: Sequence[Skill]) -> list[dict[str, str | None]]:
+    """What waits for the person: candidates, the newest first, then rules with a question,
+    which includes the command that answers it. Blocks."""
+    waiting = candidates.candidates(Standing.WAITING, _MOST_QUESTIONS)
+    found: list[dict[str, str | None]] = [
+        {
+            "candidate": one.id,
+            "name": one.proposal.skill.name,
+            "text": one.proposal.skill.body,
+            "question": f"{one.reason}: metaclaw candidates show {one.id}",
+        }
+        for one in waiting
+    ]
+    rules = ((skill, question_of(skill)) for skill in skills if skill.kind is SkillKind.RULE)
+    found += [
+        {"candidate": None, "name": rule.name, "text": rule.body, "question": question}
+        for rule, question in rules
         if question
     ]
+    return found
 
 
 async def _asked(read: Callable[[], T]) -> T | None:

@@ -85,7 +85,9 @@ def _decisions(facts: Facts) -> Iterator[str]:
     if (more := (facts["counts"]["candidates"] or {}).get("waiting", 0)) > len(facts["asked"]):
         listed = "metaclaw candidates list --standing waiting"
         yield f"! {counted(more - len(facts['asked']), 'further question')}: {listed}"
-    for one in facts["questions"]:
+    for one in facts["questions"] or ():
+        if one["candidate"] is not None:
+            continue  # it is among those asked
         asked = f"! rule {one['name']} ({short(one['text'], _MOST_TEXT)}):"
         yield from sentence(asked, is_bold=True)
         yield from sentence(f"    {one['question']}", indent="    ")

@@ -134,7 +134,9 @@ class Learning:
         self.calibration = CalibrationLoop(self.verdicts.graded)
         self.unusable = UnusableAnswers()
         self.judge_for = self._judges()
-        self.rule_judge = RuleJudge(self.judge_for, self._may_judge, self.redact)
+        self.rule_judge = RuleJudge(
+            self.judge_for, self._may_judge, self.redact, self.allowance, self._judged
+        )
         self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
         review = SafetyReview(
@@ -288,6 +290,10 @@ class Learning:
         """Whether the budget allows a question to the judge."""
         return await self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS)
 
+    async def _judged(self, model: str) -> None:
+        """Count a turn that the judge was asked about."""
+        await self.budget.count(Purpose.JUDGE, model, Spent(), turns=1)
+
     def _fast(self) -> FastLoop:
         section = self._config.evolver
         answered = self.unusable.of(EVOLVER)
@@ -367,7 +373,7 @@ class Learning:
             skill=lambda name: self._library.view.get(name),
             calibration=lambda: self.calibration.current,
             matches=self.situations.match,
-            judged=lambda model: self.budget.count(Purpose.JUDGE, model, Spent(), turns=1),
+            judged=self._judged,
         )
         return OutcomeLoop(
             reader=self.reader,

@@ -3,7 +3,7 @@
 A rule applies to a turn if it was in force for the speaker, and is for every task or was in the
 prompt. A check on tool calls applies to turns with such a call, a check on the answer to final
 answers, which call no tool. For rules without a check, a judge is asked one question about every
-tenth turn, within the learning budget; otherwise the result is unknown.
+tenth turn, within `judge.max_share` and the learning budget; otherwise the result is unknown.
 
 The cursor of the loop moves in the transaction that counts, so no turn is counted twice after a
 crash."""
@@ -50,6 +50,7 @@ from metaclaw.learn.assessment import (
     needs_situation,
     readable_check,
 )
+from metaclaw.learn.outcomes import JudgeAllowance
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
@@ -77,26 +78,37 @@ _OUTCOMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RuleJudge:
-    """Asks a judge whether an answer followed a rule. `may_ask` says whether the budget allows
-    it."""
+    """Asks a judge whether an answer followed a rule, as one of the questions of its `allowance`.
+    `may_ask` says whether the budget allows it; `judged` counts a turn that a model was asked
+    about."""
 
     judge_for: Callable[[str], Judge | None]
     may_ask: Callable[[], Awaitable[bool]]
     redact: Callable[[str], str]
+    allowance: JudgeAllowance
+    judged: Callable[[str], Awaitable[None]]
 
     async def votes(self, rule: Skill, step: Step) -> Votes | None:
-        """A judge's votes; None if there is no judge, or if the budget does not allow it now."""
+        """A judge's votes; None if there is no judge, or if its share of the turns or the budget
+        does not allow it now.
+        """
         judge = self.judge_for(step.model)
-        if judge is None or not await self.may_ask():
+        if judge is None or not self.allowance.take():
+            return None
+        if not await self.may_ask():
+            self.allowance.give_back()
             return None
         task, answer = await run_sync(
             lambda: (self.redact(step.task), self.redact(in_words(step.answer, ())))
         )
         try:
             with without_waiting():
-                return await judge.judge_rule(rule.body, rule.when, task, answer)
+                votes = await judge.judge_rule(rule.body, rule.when, task, answer)
         except BudgetError:
+            self.allowance.give_back()
             return None
+        await self.judged(judge.model.name)
+        return votes
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ The messages of one person are read in order, those of different people concurre
 dropped: it waits for the budget and for the provider, and those of one person that waited are read
 together. The cursor stays before the oldest unread message, so that a killed process reads it at
 its next start. `ListenerHealth` says when a provider that failed is asked again. What a sure phrase
-states is in force before any model is asked."""
+states is in force before any model is asked, and until both readings find no rule in it."""
 
 import logging
 from collections import OrderedDict, deque
@@ -25,7 +25,7 @@ from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
 from metaclaw.learn.models import ListenerHealth
 from metaclaw.learn.rules import RuleWriter
-from metaclaw.learn.second_opinion import SecondOpinion, ask_opinion, read_opinion
+from metaclaw.learn.second_opinion import UNREAD, SecondOpinion, ask_opinion, read_opinion
 from metaclaw.learn.stated_rules import (
     MESSAGE_CHARS,
     PHRASES,
@@ -471,9 +471,12 @@ class Listening:
     async def _give_opinions(
         self, model: Model, message: _Waiting, understood: ReadMessage
     ) -> None:
-        """Get a second opinion on each item that would change what is in force."""
+        """Get a second opinion on each item that would change what is in force, and on each sure
+        phrase in which the reader found nothing."""
         await run_sync(self.rules.library.follow)
-        for item in await run_sync(self.rules.doubtful, message.spoken, understood.items):
+        doubtful = await run_sync(self.rules.doubtful, message.spoken, understood.items)
+        passed_over = await run_sync(self.rules.passed_over, message.spoken, understood.items)
+        for item in (*doubtful, *passed_over):
             if item not in message.opinions:
                 message.opinions[item] = await self._opinion(model, message.spoken, item)
 
@@ -488,7 +491,7 @@ class Listening:
                     return read_opinion(await model.ask(request, Purpose.CONFIRM))
             except JudgeError as error:
                 log.warning("opinion_unusable model=%s reason=%s", model.name, error)
-        return SecondOpinion()
+        return UNREAD
 
     def _marked(self, spoken: SpokenMessage) -> tuple[str, list[str]]:
         """The message without secrets, and the blocks in it that are not the person's words.

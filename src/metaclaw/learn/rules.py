@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from difflib import SequenceMatcher
 from types import MappingProxyType
 from typing import Final
 
@@ -35,7 +36,7 @@ from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce, claim_turns
 from metaclaw.learn.rule_checks import RuleChecks, words_proposal
-from metaclaw.learn.second_opinion import AGREED, NEAR_RULES, Relation, SecondOpinion
+from metaclaw.learn.second_opinion import AGREED, NEAR_RULES, UNREAD, Relation, SecondOpinion
 from metaclaw.learn.stated_rules import (
     PHRASES,
     ItemChange,
@@ -59,7 +60,7 @@ from metaclaw.skills import (
     rule_name,
 )
 from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
-from metaclaw.text import sentence_terms
+from metaclaw.text import sentence_terms, split_sentences
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,10 @@ _QUOTE_CHARS: Final = 200
 _QUOTED_SHARE: Final = 0.75
 _MEANT_SHARE: Final = 0.5
 """The share of the words that must stand in the message: of a quote, and of a text without one."""
+_NEAR_RATIO: Final = 0.8
+_NEAR_WORD: Final = 0.76
+_NAME: Final = re.compile(r"\w*\d\w*|(?<=[\w,;] )[^\W\d_a-zà-ÿ]\w*|\w+(?=[./_-]\w)|(?<=[./_-])\w+")
+"""Numbers, capitalised words inside a sentence, and parts of compounds."""
 _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 
 
@@ -85,13 +90,15 @@ _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 class _Lesson:
     """One change to publish: `put` is the new rule or the skill with one more example, `gone` are
     the rules to retire. `reason` is the reason of the generation, by default the event. With a
-    `question`, the change waits for the person."""
+    `question`, the change waits for the person. Of the rules in `unsure`, the readings disagree
+    whether `put` replaces them: it is in force beside them, and the person is asked."""
 
     event: str
     put: Skill | None
     gone: tuple[Skill, ...] = ()
     reason: str = ""
     question: str = ""
+    unsure: tuple[Skill, ...] = ()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -157,6 +164,11 @@ class RuleWriter:
             )
         ]
 
+    def passed_over(self, spoken: SpokenMessage, items: Iterable[RuleItem]) -> list[RuleItem]:
+        """The sentences of sure phrases in force in which the reader found nothing that the person
+        wants from now on. Blocks."""
+        return [_as_said(rule) for rule in self._passed_over(spoken, items, self._sure(spoken))]
+
     def near(self, spoken: SpokenMessage, item: RuleItem) -> list[tuple[str, str]]:
         """Names and texts of the rules nearest to an item. Blocks."""
         rules, about = self._in_scope(spoken), sentence_terms(item.text)
@@ -218,6 +230,14 @@ class RuleWriter:
                 )
                 for lesson in again:
                     await self._publish(spoken, lesson, turns, written_by)
+            for rule in self._passed_over(spoken, understood.items, sure):
+                opinion = opinions.get(_as_said(rule), UNREAD)
+                if not opinion.wants_it and opinion != UNREAD:
+                    question = f"it is not in force, since no model reads it so: {opinion.reason}"
+                    asked = _Lesson("asked", rule, question=question)
+                    await self._ask_person(spoken, asked, turns, written_by)
+                    gone = _Lesson("retracted", None, (rule,), UNCONFIRMED)
+                    await self._publish(spoken, gone, turns, written_by)
             for rule in await run_sync(self._worded_better, spoken, understood, sure):
                 gone = _Lesson("retracted", None, (rule,), UNCONFIRMED)
                 await self._publish(spoken, gone, turns, written_by)
@@ -241,6 +261,24 @@ class RuleWriter:
     def _sure(self, spoken: SpokenMessage) -> list[Rule]:
         """The rules of this message that are in force already: those of its sure phrases."""
         return [rule for rule in self._rules_of(spoken) if rule.source == spoken.turn]
+
+    def _passed_over(
+        self, spoken: SpokenMessage, items: Iterable[RuleItem], sure: Sequence[Rule]
+    ) -> list[Rule]:
+        """The rules of sure phrases in which the reader found nothing that the person wants from
+        now on."""
+        found = [
+            item
+            for item in items
+            if item.speaker is Speaker.PERSON and item.scope is not ItemScope.CONVERSATION
+        ]
+        return [
+            rule
+            for rule in sure
+            if rule.is_as_said
+            and not rule.pinned
+            and not any(_is_about(item, rule, is_alone=len(sure) == 1) for item in found)
+        ]
 
     def _worded_better(
         self, spoken: SpokenMessage, understood: ReadMessage, sure: Sequence[Rule]
@@ -269,7 +307,10 @@ class RuleWriter:
         found: list[_Lesson] = []
         taken: set[str] = set()
         is_correction = understood.correction is not None
+        passed_over = self._passed_over(spoken, understood.items, sure)
         for item in understood.items:
+            if any(_is_about(item, rule, is_alone=len(sure) == 1) for rule in passed_over):
+                continue  # the second opinion on the sentence itself decides
             opinion = opinions.get(item, AGREED)
             lesson = self._lesson(spoken, item, opinion, is_correction, taken, written_by, sure)
             if lesson is not None:
@@ -348,6 +389,8 @@ class RuleWriter:
             # It is an exception for one project or channel: the wider rule holds elsewhere.
             rule = replace(rule, overrides=tuple(one.name for one in wider))
             own = tuple(one for one in own if one not in wider)
+        if own and opinion is not AGREED and opinion.relation is Relation.NEW:
+            return _Lesson("noted", rule, unsure=own)
         return _Lesson("replaced" if own else "noted", rule, own)
 
     def _doubt(
@@ -358,16 +401,15 @@ class RuleWriter:
         share = _QUOTED_SHARE if item.quote else _MEANT_SHARE
         if (hidden := hidden_text(item.text, said)) is not None:
             return Objection(hidden)
-        if not _stands_in(quote, said, share):
+        if not (_stands_in(quote, said, share) or _is_misspelt_in(quote, said)):
             if _stands_in(quote, self.redact(spoken.text), share):
                 return Objection("only text that the person pasted says so")
             return Objection("its words do not stand in the message", waits=True)
         if added := new_capabilities(item.text, said):
             return Objection(f"the person did not name {added.words()}", waits=True)
-        is_wanted = opinion.by_person and opinion.lasting
-        if item.speaker is Speaker.OTHER and not is_wanted:
+        if item.speaker is Speaker.OTHER and not opinion.wants_it:
             return Objection(f"it is not what the person wants: {opinion.reason}")
-        if item.speaker is Speaker.OTHER or not is_wanted:
+        if item.speaker is Speaker.OTHER or not opinion.wants_it:
             return Objection(f"a second reading disagrees: {opinion.reason}", waits=True)
         return None
 
@@ -509,6 +551,11 @@ class RuleWriter:
         if candidate is not None:
             data["candidate"] = candidate.id
         await self.announce(lesson.event, data)
+        if lesson.unsure:
+            old = ", ".join(one.name for one in lesson.unsure)
+            question = f"in force beside {old}: does it replace that? If not, both stay"
+            asked = replace(lesson, gone=(shown, *lesson.unsure), question=question)
+            await self._ask_person(spoken, asked, turns, written_by)
         return True
 
     async def _ask_person(
@@ -530,7 +577,8 @@ class RuleWriter:
             except RefusedError as error:
                 log.info("question_not_kept turn=%s reason=%s", spoken.turn, error)
                 return True
-            text = f"is it a rule? {lesson.question}: metaclaw candidates show {waiting.id}"
+            what = "which one counts?" if lesson.unsure else "is it a rule?"
+            text = f"{what} {lesson.question}: metaclaw candidates show {waiting.id}"
             data |= {"candidate": waiting.id, "skill": lesson.put.name, "text": text}
         await self.announce("notice", data)
         return True
@@ -594,14 +642,46 @@ def _is_wider(one: Skill, rule: Rule) -> bool:
     return any(mine is None and theirs is not None for mine, theirs in pairs)
 
 
+def _as_said(rule: Rule) -> RuleItem:
+    """The sentence of a sure phrase, as an item to be confirmed."""
+    return RuleItem(ItemChange.ADD, rule.kind, rule.body, "", quote=rule.body)
+
+
 def _is_about(item: RuleItem, rule: Rule, *, is_alone: bool) -> bool:
     """Whether an item is the reader's wording of a sure phrase; `is_alone` says that the message has
     no other one."""
     words = item.quote or item.text
+    if not (item.text or item.quote):
+        return False
     return (
         _stands_in(words, rule.body, _QUOTED_SHARE)
-        or _stands_in(item.text, rule.body, _MEANT_SHARE)
+        or (item.text != "" and _stands_in(item.text, rule.body, _MEANT_SHARE))
         or (is_alone and _stands_in(rule.body, words, _QUOTED_SHARE))
+    )
+
+
+def _is_misspelt_in(quote: str, text: str) -> bool:
+    """Whether a sentence of the text is the quote, but for typos outside of numbers and names."""
+    return any(_is_misspelt(quote, sentence) for sentence in split_sentences(text))
+
+
+def _is_misspelt(quote: str, sentence: str) -> bool:
+    mine, theirs = plain_words(quote).split(), plain_words(sentence).split()
+    if SequenceMatcher(None, " ".join(mine), " ".join(theirs)).ratio() < _NEAR_RATIO:
+        return False
+    if len(mine) != len(theirs):
+        return False
+    names = {name.casefold() for one in (quote, sentence) for name in _NAME.findall(one)}
+    return all(
+        one == other
+        or (
+            not names & {one, other}
+            and (
+                sorted(one) == sorted(other)
+                or SequenceMatcher(None, one, other).ratio() >= _NEAR_WORD
+            )
+        )
+        for one, other in zip(mine, theirs, strict=True)
     )
 
 

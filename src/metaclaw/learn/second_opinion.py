@@ -68,7 +68,12 @@ class SecondOpinion:
     target: str | None = None
     reason: str = "the second opinion could not be read"
 
+    @property
+    def wants_it(self) -> bool:
+        return self.by_person and self.lasting
 
+
+UNREAD: Final = SecondOpinion()
 AGREED: Final = SecondOpinion(by_person=True, lasting=True, reason="")
 
 

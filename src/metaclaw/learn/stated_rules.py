@@ -448,7 +448,9 @@ def _bounded(phrase: str) -> str:
     return rf"\b{re.escape(phrase)}\b" if is_spaced and phrase[-1].isalnum() else re.escape(phrase)
 
 
-_SURE, _FACT, _NOT, _RETRACT = map(_any_of, ("sure", "fact", "not", "retract"))
+_SURE, _FACT, _NOT, _RETRACT, _WORK_ON = map(_any_of, ("sure", "fact", "not", "retract", "work_on"))
+_MARKED_LINE: Final = re.compile(r"\s*(?:(?://|#|--|/\*|<!--|;|%)|(?:[-*•+]|\d{1,3}[.)])\s)")
+"""The beginning of a comment or of a list entry."""
 _ORDER: Final = re.compile(
     rf"(?:{_any_of('order').pattern})\W+(?!(?:{_any_of('order_not').pattern})(?!['\w]))\w"
     rf"|(?:never|always) (?:ever )?(?:{_any_of('order_verb').pattern})(?![\w])",
@@ -462,7 +464,8 @@ _ORDER: Final = re.compile(
 def sure_rules(own: str) -> ReadMessage:
     """Rules and facts from sentences that begin with a sure phrase, in the person's words. They
     count only in a message of one paragraph and few sentences: more may be pasted, or another
-    program's prompt. In a short message more phrases are sure."""
+    program's prompt; not in a comment or list, nor beside an order to translate or correct them. In
+    a short message more phrases are sure."""
     sentences = [] if _PARAGRAPHS.search(own.strip()) else list(split_sentences(own))
     is_sure = len(sentences) <= _MOST_SENTENCES
     return ReadMessage(tuple(_sure_items(own, sentences)) if is_sure else (), None)
@@ -476,6 +479,7 @@ def takes_back(own: str) -> bool:
 def _sure_items(own: str, sentences: Iterable[str]) -> Iterator[RuleItem]:
     is_short = len(own) <= _SHORT_CHARS
     for sentence in sentences:
+        before, _, after = own.partition(sentence)
         filler = _FILLER.match(sentence)
         begin = 0 if filler is None else filler.end()
         if (
@@ -483,7 +487,10 @@ def _sure_items(own: str, sentences: Iterable[str]) -> Iterator[RuleItem]:
             or sentence.endswith(_QUESTION)
             or _NOT.search(sentence)
             or "…" in sentence
-            or own[: own.find(sentence)].rstrip().endswith(_INTRODUCES)
+            or before.rstrip().endswith(_INTRODUCES)
+            or _MARKED_LINE.match(before.rpartition("\n")[2] + sentence)
+            or _WORK_ON.search(before)
+            or _WORK_ON.search(after)
             or any(mark in sentence[:begin] for mark in _INTRODUCES)
         ):
             continue

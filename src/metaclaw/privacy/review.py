@@ -7,6 +7,7 @@ model, and a person can understand it."""
 
 import base64
 import binascii
+import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,16 @@ _ANY_NEGATION = re.compile(
 )
 _CODED = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{24,4000}={0,2}(?![A-Za-z0-9+/])")
 
+_WORD = re.compile(r"[^\W_]+")
+_CODE = re.compile(r"`([^`\n]{1,300})`")
+_ADDRESS_6 = re.compile(r"(?<![\w:.])(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{0,4}(?![\w:])", re.IGNORECASE)
+# A name that ends in a number: of several parts, or of two behind a word of place.
+_HOST_NAME = re.compile(
+    r"(?<![\w./-])([a-z][a-z0-9]*(?:-[a-z0-9]+)+-[a-z]*\d+"
+    r"|(?:(?<=\bat )|(?<=\bon )|(?<=\bvia )|(?<=\bfrom )|(?<=\bhost )|(?<=\bserver ))"
+    r"[a-z][a-z0-9]*-[a-z]*\d+)(?![\w-]|\.\w)",
+    re.IGNORECASE,
+)
 _FOREIGN_SCRIPT = re.compile(r"[\u0370-\u1fff\u3040-\ud7af]")
 
 
@@ -216,13 +227,37 @@ def hidden_text(text: str, said: str) -> str | None:
 
 
 def new_capabilities(text: str, said: str) -> Capabilities:
-    """Capabilities in the text of a rule that the person's words do not name. Paths alone are
-    harmless: a model may write one out in full. So are commands that the rule forbids.
+    """Capabilities in the text of a rule that the person's words do not name, and hosts, addresses,
+    paths and code whose words do not stand in them. Commands that the rule forbids are harmless.
     """
     added = capabilities(text) - capabilities(said)
+    words = frozenset(_WORD.findall(said.casefold()))
+    joined = "".join(_WORD.findall(said.casefold()))
+
+    def unsaid(details: Iterable[str]) -> frozenset[str]:
+        split = ((one, _WORD.findall(one.casefold())) for one in details)
+        return frozenset(
+            one for one, own in split if not words.issuperset(own) and "".join(own) not in joined
+        )
+
+    hosts = (match[1] for match in _HOST_NAME.finditer(text))
+    addresses = (match[0] for match in _ADDRESS_6.finditer(text) if _is_address_6(match[0]))
+    added = added._replace(
+        hosts=added.hosts | unsaid((*hosts, *addresses)),
+        paths=unsaid(added.paths),
+        commands=added.commands | unsaid(match[1] for match in _CODE.finditer(text)),
+        credentials=frozenset(),
+    )
     if FORBIDS.search(text) and not EXCEPTS.search(text):
         added = added._replace(pipes=frozenset(), commands=frozenset())
-    return added._replace(paths=frozenset(), credentials=frozenset())
+    return added
+
+
+def _is_address_6(text: str) -> bool:
+    try:
+        return not ipaddress.IPv6Address(text).is_unspecified
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class PageContent:
         with_all = asked.query.get("lessons") == "all"
         status = await self.call("GET", "/api/status")
         waiting = await self.waiting()
-        names = {one["name"] for one in status["questions"]}
+        names = {one["name"] for one in status["questions"] or () if one["candidate"] is None}
         rules = (await self.call("GET", "/api/rules"))["rules"] if names else []
         cost = await self.call("GET", "/api/cost", days="1")
         lessons, learned_today, older = await run_sync(self._lessons, with_all)
