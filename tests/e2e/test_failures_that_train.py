@@ -118,9 +118,9 @@ def test_only_failures_of_which_a_skill_may_come_are_shown_to_the_evolver(
             f"/api/turns/{turn}", lambda found: (found["verdict"] or {}).get("outcome") == "fail"
         )
         settle(program)
-    assert (
-        len(teacher.asked("evolve")) == 1
-    )  # it had nothing to add, and is not asked about more of them
+    # Empty answers, which this model gives now and then, are failures of another kind.
+    judged = [asked for asked in teacher.asked("evolve") if b"(judged)" in asked.body]
+    assert len(judged) == 1  # it had nothing to add, and is not asked about more of them
     done = program.command("policy", "train", "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
