@@ -109,8 +109,10 @@ def _assert_same_as_alone(
         (out * weights).sum().backward()  # type: ignore[no-untyped-call]
         assert mixed.grad is not None
         results.append((out.detach(), mixed.grad))
-    assert torch.allclose(results[0][0], results[1][0], atol=tolerance)
-    assert torch.allclose(results[0][1], results[1][1], atol=tolerance)
+    # Half precision has eight bits: large gradients differ by a whole step of theirs.
+    step = 2**-7 if dtype is torch.bfloat16 else 1e-5
+    for shared, alone in zip(*results, strict=True):
+        assert torch.allclose(shared, alone, atol=tolerance, rtol=step)
 
 
 @each("sequences", [_FEW, _ALIKE], ids=["few", "alike"])
