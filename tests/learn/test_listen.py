@@ -804,30 +804,6 @@ async def test_a_rule_takes_the_place_of_one_that_it_repeats_or_contradicts(
     assert [one.body for one in learning.library.view.skills] == ["Never squash"]
 
 
-@pytest.mark.parametrize("is_replaced", [True, False])
-async def test_a_rule_that_only_the_reader_takes_for_a_replacement_is_asked_about(
-    new_learning: NewLearning, is_replaced: bool
-) -> None:
-    changed = item("Squash on release branches", "replace", targets=["squash-before-merging"])
-    meanings: dict[str, object] = {
-        "squash before": {"items": [item("Squash before merging")]},
-        "release": {"items": [changed]},
-    }
-    learning = await new_learning(
-        listener=Speaker("world/listener", Script(meanings, release=AGREED))
-    )
-    await said(learning, "we squash before merging")
-    await said(learning, "we squash on release branches")
-    both = {"Squash before merging", "Squash on release branches"}
-    assert {one.body for one in learning.library.view.skills} == both
-    (waiting,) = learning.candidates.candidates(Standing.WAITING)
-    assert "squash-before-merging" in waiting.reason
-    assert learning.told[-1][1]["candidate"] == waiting.id
-    await learning.owner.decide(waiting.id, approved=is_replaced)
-    kept = {"Squash on release branches"} if is_replaced else both
-    assert {one.body for one in learning.library.view.skills} == kept
-
-
 @pytest.mark.parametrize(
     ("words", "quote", "is_taken"),
     [

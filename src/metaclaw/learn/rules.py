@@ -90,15 +90,13 @@ _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 class _Lesson:
     """One change to publish: `put` is the new rule or the skill with one more example, `gone` are
     the rules to retire. `reason` is the reason of the generation, by default the event. With a
-    `question`, the change waits for the person. Of the rules in `unsure`, the readings disagree
-    whether `put` replaces them: it is in force beside them, and the person is asked."""
+    `question`, the change waits for the person."""
 
     event: str
     put: Skill | None
     gone: tuple[Skill, ...] = ()
     reason: str = ""
     question: str = ""
-    unsure: tuple[Skill, ...] = ()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -389,8 +387,6 @@ class RuleWriter:
             # It is an exception for one project or channel: the wider rule holds elsewhere.
             rule = replace(rule, overrides=tuple(one.name for one in wider))
             own = tuple(one for one in own if one not in wider)
-        if own and opinion is not AGREED and opinion.relation is Relation.NEW:
-            return _Lesson("noted", rule, unsure=own)
         return _Lesson("replaced" if own else "noted", rule, own)
 
     def _doubt(
@@ -551,11 +547,6 @@ class RuleWriter:
         if candidate is not None:
             data["candidate"] = candidate.id
         await self.announce(lesson.event, data)
-        if lesson.unsure:
-            old = ", ".join(one.name for one in lesson.unsure)
-            question = f"in force beside {old}: does it replace that? If not, both stay"
-            asked = replace(lesson, gone=(shown, *lesson.unsure), question=question)
-            await self._ask_person(spoken, asked, turns, written_by)
         return True
 
     async def _ask_person(
@@ -577,8 +568,7 @@ class RuleWriter:
             except RefusedError as error:
                 log.info("question_not_kept turn=%s reason=%s", spoken.turn, error)
                 return True
-            what = "which one counts?" if lesson.unsure else "is it a rule?"
-            text = f"{what} {lesson.question}: metaclaw candidates show {waiting.id}"
+            text = f"is it a rule? {lesson.question}: metaclaw candidates show {waiting.id}"
             data |= {"candidate": waiting.id, "skill": lesson.put.name, "text": text}
         await self.announce("notice", data)
         return True
