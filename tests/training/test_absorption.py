@@ -119,6 +119,9 @@ async def test_of_rules_that_are_kept_because_of_each_other_one_stays_in_the_pro
     async def done(*given: object) -> None:
         pass
 
+    async def local(version: PolicyVersion) -> Weights:
+        return version.weights
+
     stub = cast(Any, SimpleNamespace)
     version = PolicyVersion(
         1, 0, PolicyState.SERVING, Weights("toy", "nowhere"), "toy", 0, datetime.now(UTC)
@@ -128,7 +131,7 @@ async def test_of_rules_that_are_kept_because_of_each_other_one_stays_in_the_pro
         policies=stub(
             version=lambda number: version, absorb=lambda number, names: absorbed.append(names)
         ),
-        versions=stub(is_same=lambda name, generation: True, restore=done),
+        versions=stub(is_same=lambda name, generation: True, restore=done, local=local),
         windows=stub(window="a window"),
         judging=stub(require_for_gate=done),
         sampler=stub(one_of_each=alike.one_of_each, max_tokens=8),

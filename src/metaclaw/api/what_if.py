@@ -13,7 +13,7 @@ from metaclaw.api.router import ApiError, ApiRequest, RequestBody, route
 from metaclaw.clock import utc_now
 from metaclaw.domain.skill import Rule
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn import CheckTrial, TriedTurn
+from metaclaw.learn import TriedTurn, WhatIf
 from metaclaw.skills import RuleFields, can_hold
 
 _DAYS: Final = 30
@@ -70,7 +70,7 @@ class WhatIfRoutes:
     def _tried(self, rule: Rule, days: int, most: int) -> tuple[list[TriedTurn], str | None]:
         """The turns that were read, and why older ones were not, if so."""
         home, tried = self.home, list[TriedTurn]()
-        trial = CheckTrial(
+        trial = WhatIf(
             reader=home.reader, words=home.words, view=home.rulebook.library.view, teams=home.teams
         )
         until = time.monotonic() + _MOST_S

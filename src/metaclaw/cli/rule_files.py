@@ -16,11 +16,10 @@ from metaclaw.cli.output import (
     wants_json,
     yes_option,
 )
-from metaclaw.durable_files import BY_UMASK, replace_file
+from metaclaw.cli.text_file import read_text, with_section, write_whole
 from metaclaw.errors import SkillError
 
 _KNOWN_FILES = ("CLAUDE.md", "AGENTS.md", ".cursorrules")
-_MOST_BYTES = 1 << 20
 _MOST_SHOWN = 100
 
 
@@ -125,20 +124,6 @@ def export(
     echo(f"Wrote {counted(len(found), 'rule')} to {target}.", err=True)
 
 
-def with_section(text: str, section: str) -> str:
-    """A file's text with the section in the place of an earlier one, or at the end. A section
-    begins and ends with a comment that marks it; no other byte changes."""
-    first, *_, last = section.strip().splitlines()
-    if "\r\n" in text:
-        section = section.replace("\n", "\r\n")
-    begin, end = text.find(first), text.find(last)
-    if 0 <= begin < end:
-        return text[:begin] + section.rstrip() + text[end + len(last) :]
-    newline = "\r\n" if "\r\n" in text else "\n"
-    missing = 2 - min(2, len(text) - len(text.rstrip("\r\n"))) if text.strip() else 0
-    return text + newline * missing + section
-
-
 def project_id(folder: str) -> str:
     """A project as agents name it: the absolute path of its folder; if it is not a folder, the name
     itself.
@@ -176,31 +161,6 @@ def _preview(rules: list[Facts], left_out: list[Facts]) -> None:
         echo(f"  left out {one['text']}: {one['reason']}", err=True)
 
 
-def read_text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
-        text = raw.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SkillError(f"{path} cannot be read ({error}): give a text file in UTF-8") from error
-    if len(raw) > _MOST_BYTES or "\0" in text:
-        raise SkillError(
-            f"{path} is larger than {_MOST_BYTES} bytes or not text: give a Markdown or text file"
-        )
-    return text
-
-
 def _write(path: Path, text: str, *, yes: bool) -> None:
     confirm(f"Change {path}?", yes=yes or not path.exists())
     write_whole(path, text)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file in one step, keeping its mode. Raises SkillError."""
-    try:
-        mode = path.stat().st_mode & 0o777 if path.exists() else None
-        replace_file(path, text.encode(), mode=BY_UMASK if mode is None else mode)
-        if mode is not None:
-            path.chmod(mode)
-    except OSError as error:
-        raise SkillError(f"{path} cannot be written: {error.strerror or error}") from error

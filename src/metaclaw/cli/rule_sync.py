@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 from metaclaw.cli.client import Facts, read, request
 from metaclaw.cli.output import echo, short
-from metaclaw.cli.rule_files import read_text, with_section, write_whole
+from metaclaw.cli.text_file import read_text, with_section, write_whole
 from metaclaw.cli.watch import follow_events
 from metaclaw.durable_files import replace_file
 from metaclaw.errors import MetaClawError

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from metaclaw.learn.owner import OwnerActions, SkillFacts
     from metaclaw.learn.steps import RecordedSteps, read_request
-    from metaclaw.learn.what_if import CheckTrial, TriedTurn
+    from metaclaw.learn.what_if import TriedTurn, WhatIf
 
 _LOADED_ON_USE = {
     "rejected_proposals": "admission",
@@ -68,7 +68,7 @@ _LOADED_ON_USE = {
     "SkillFacts": "owner",
     "RecordedSteps": "steps",
     "read_request": "steps",
-    "CheckTrial": "what_if",
+    "WhatIf": "what_if",
     "TriedTurn": "what_if",
 }
 __getattr__ = loaded_on_use(__name__, _LOADED_ON_USE)

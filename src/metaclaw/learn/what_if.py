@@ -41,7 +41,7 @@ class TriedTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckTrial:
+class WhatIf:
     """Runs the check of a rule, which need not be in force, over recorded turns. `words` returns a
     person's own words in a text of an agent."""
 
