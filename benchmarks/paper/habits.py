@@ -98,6 +98,10 @@ def run(settings: Settings, log: RunLog, machine: Machine) -> None:
             stage.ask(_talks(chats), teaches=True)
             stage.sleep()
             _examine(stage, "trained", is_said=True)
+            # Only what a person promoted stays when the rules go that it has learned.
+            if serving := program.get("/api/policy")["policy_version"]:
+                stage.send("POST", "/api/policy/rollback", version=0)
+                stage.send("POST", "/api/policy/promote", version=serving)
             for name in names:
                 stage.send("DELETE", f"/api/rules/{name}")
             _examine(stage, "trained", is_said=False)

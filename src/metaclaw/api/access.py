@@ -127,7 +127,7 @@ class RoleGate:
         self._home = home
         missing = [name for name in map(_name_of, routes) if name not in ACCESS]
         if missing:
-            raise ValueError(f"nobody may use {', '.join(missing)}: write who may into api/access")
+            raise ValueError(f"no entry in ACCESS says who may use {', '.join(missing)}")
 
     async def admit(self, route: Route, values: Mapping[str, str]) -> None:
         """Raise ApiError if the person may not use this route, or not on this thing. What is not

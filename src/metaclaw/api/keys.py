@@ -105,7 +105,10 @@ class KeyRoutes:
     async def _forget_me(self, request: ApiRequest) -> object:
         person, database = self.home.person, self.home.database
         if person is HOME:
-            raise ApiError("the home's key is nobody's: forget sessions one by one", 409)
+            raise ApiError(
+                "the home's own key belongs to no person: forget single sessions (metaclaw sessions forget ID)",
+                409,
+            )
         mine, forgetting = Overview(database, user=person.name), SqlForgetting(database)
         wanted = SessionFilter(with_side_only=True)
         rows = await run_sync(mine.sessions, wanted, _MOST_ROWS)
