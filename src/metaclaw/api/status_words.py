@@ -147,7 +147,7 @@ def _of_programs(status: Facts) -> Iterator[dict[str, Any]]:
             what = f"The background task {name} is in trouble"
             yield _problem("program", what, state, "The log has details.")
     engine = status["engine"]
-    if engine is not None and not engine["state"].startswith(("ready", "starting", "loading")):
+    if engine is not None and not engine["state"].startswith(("ready", "starting", "installing")):
         yield _problem("program", "The embedded model does not answer", f"it is {engine['state']}")
 
 

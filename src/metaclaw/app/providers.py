@@ -5,7 +5,7 @@ search for skills by meaning.
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,7 +116,7 @@ class ConfiguredProviders:
     def _build(self, provider: ProviderConfig) -> HttpEndpoint | ModelProvider:
         if provider.kind != "embedded":
             return build_endpoint(provider)
-        from metaclaw.engine import EmbeddedModel
+        from metaclaw.engine import EmbeddedModel, ensure_packages
 
         engine, policy, place = self._config.engine, self._config.policy, self.model_place
         self.embedded = EmbeddedModel(
@@ -126,13 +126,14 @@ class ConfiguredProviders:
             convert=place.convert,
             threads=engine.threads or None,
             slots=engine.max_batch,
+            install=partial(ensure_packages, with_weights=place.convert is True),
         )
         return self.embedded
 
 
 class SkillSearch:
-    """The search for skills by meaning; `meaning` is None where it is not configured or its
-    packages are missing.
+    """The search for skills by meaning; `meaning` is None where it is not configured. It starts when
+    its packages are there.
     """
 
     def __init__(self, config: Config, home: Path) -> None:
@@ -144,21 +145,25 @@ class SkillSearch:
         skills = self._config.skills
         if not skills.enabled or skills.retrieval == "words":
             return None
-        from metaclaw.engine import MeaningSearch, missing_packages
+        from metaclaw.engine import MeaningSearch
 
         provider = next(
             (one for one in self._config.providers if one.name == skills.embeddings_provider), None
         )
-        if missing := missing_packages(has_provider=provider is not None):
-            if skills.retrieval == "hybrid" or provider is not None:
-                log.warning("retrieval_by_words_only missing=%s", ",".join(missing))
-            return None
+        if (missing := self._missing) and (skills.retrieval == "hybrid" or provider is not None):
+            log.warning("retrieval_by_words_only missing=%s", ",".join(missing))
         if provider is None or skills.embeddings_model is None:
             return MeaningSearch(folder)
         # Connections of its own: a slow embedding model must not take those of requests.
         self.endpoint = build_endpoint(provider)
         embeddings = HttpEmbeddings(self.endpoint, skills.embeddings_model, redaction(self._config))
         return MeaningSearch(folder, embeddings=embeddings, key=provider.base_url or "")
+
+    @property
+    def _missing(self) -> Sequence[str]:
+        from metaclaw.engine import missing_packages
+
+        return missing_packages(has_provider=self._config.skills.embeddings_provider is not None)
 
     def describe(self) -> Mapping[str, str]:
         """How skills are found, for `status`."""
@@ -168,7 +173,7 @@ class SkillSearch:
             if skills.embeddings_provider is None
             else f"{skills.embeddings_provider}/{skills.embeddings_model}"
         )
-        if self.meaning is not None:
+        if self.meaning is not None and not self._missing:
             return {"mode": "hybrid", "embeddings": by, "state": self.meaning.state}
         if skills.retrieval == "words":
             return {"mode": "words", "state": "as configured"}

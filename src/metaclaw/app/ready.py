@@ -22,3 +22,5 @@ class ReadyProxy(ReadyFacts):
 
     new_link: Callable[[], str]
     """Makes a link that signs a browser in to the page, once."""
+    model_state: Callable[[], str] | None = None
+    """The state of the embedded model; None if it does not serve."""

