@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -305,6 +306,40 @@ async def test_requests_wait_for_the_start_but_not_for_ever(folder: Path) -> Non
         with pytest.raises(EngineError, match="not ready") as caught:
             await _answer(model, _ask("Anyone?"))
         assert (caught.value.status, caught.value.retryable) == (503, True)
+    finally:
+        await model.aclose()
+
+
+async def test_requests_do_not_wait_for_an_installation_and_it_serves_afterwards(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metaclaw.engine.client._BROKEN_PAUSE_S", 0.2)
+    go_on, tries = anyio.Event(), 0
+
+    async def install(tell: Callable[[str], None]) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise EngineError("the disk is full")
+        tell("torch, 57 of 191.8 MB")
+        await go_on.wait()
+
+    model = EmbeddedModel(folder, threads=1, install=install)
+    await model.start()
+    try:
+        with pytest.raises(EngineError, match="cannot serve: the disk is full"):
+            await _answer(model, _ask("Anyone?"))
+        with anyio.fail_after(5):
+            while model.state != "installing: torch, 57 of 191.8 MB":
+                await anyio.sleep(0.02)
+        with pytest.raises(EngineError, match="torch, 57 of 191") as caught:
+            await _answer(model, _ask("Anyone?"))
+        assert (caught.value.status, caught.value.retryable, caught.value.wait_s) == (503, True, 10)
+        go_on.set()
+        with anyio.fail_after(_PATIENCE_S):
+            while not model.state.startswith("starting"):
+                await anyio.sleep(0.02)
+        assert await _answer(model, _ask("Anyone?"))
     finally:
         await model.aclose()
 

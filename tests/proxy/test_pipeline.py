@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.skill import Nearness
 from metaclaw.domain.turn import Origin, Scope, TurnEnd
+from metaclaw.engine import EmbeddedModel
 from metaclaw.errors import UpstreamError
 from metaclaw.proxy.http.client import Client, Incoming
 from metaclaw.proxy.placement import Asked, NoSimilarity, Placed
@@ -219,3 +220,23 @@ async def test_requests_that_come_together_are_all_recognised_before_one_is_plac
     assert sorted(stages[3:]) == ["asked"] * 3 + ["placed"] * 3 + ["searched"] * 3
     assert await traced.ends() == [TurnEnd.COMPLETED] * 3
     assert all(line.sent.startswith(b"HTTP/1.1 200 ") for _, _, line in begun)
+
+
+async def test_a_model_that_is_being_installed_says_when_to_try_again(tmp_path: Path) -> None:
+    async def install(tell: Callable[[str], None]) -> None:
+        tell("torch, 57 of 191.8 MB")
+        await asyncio.Event().wait()
+
+    model = EmbeddedModel(tmp_path / "model", install=install)
+    async with opened(configured(tmp_path, model)) as app:
+        await model.start()
+        with fail_after(5):
+            while not model.state.startswith("installing"):
+                await asyncio.sleep(0)
+        traced = Traced(app, GatedModel())
+        traced.found.set()
+        task, _, line = traced.begin("a")
+        await task
+    assert line.sent.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 10\r\n" in line.sent
+    assert b"still being installed (torch, 57 of 191.8 MB); try again in a minute" in line.sent

@@ -359,7 +359,9 @@ class EmbeddedModel:
                 self._broken = str(error)
                 return False, str(error)
             finally:
-                self._installing = ""
+                was_installed, self._installing = bool(self._installing), ""
+            if was_installed:
+                self._set_state("starting")
         # All versions are loaded again before the new process is ready.
         adapters = {version: weights.adapter for version, weights in self._versions.items()}
         try:

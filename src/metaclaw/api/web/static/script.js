@@ -148,6 +148,7 @@ function follow() {
 
 if ($("live")) {
   follow();
+  setInterval(() => { if (!document.hidden && document.querySelector("[data-poll]")) look(); }, 2000);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
   addEventListener("popstate", () => location.reload());
