@@ -64,7 +64,7 @@ test-browser: $(VENV)/.dev $(AXE)
 $(AXE):
 	mkdir -p .cache/axe && cd .cache/axe && tar -xzf "$$(npm pack --silent axe-core@4)" && touch package/axe.min.js
 
-# The built wheel in clean environments: alone, and with the extra `embedded` (1 GB once).
+# The built wheel in clean environments, by pip, uv and pipx; the embedded model comes while it serves (1 GB).
 test-wheel: $(VENV)/.dev
 	METACLAW_TEST_WHEEL=1 $(BIN)/pytest -n0 tests/e2e/test_wheel.py
 
@@ -145,7 +145,7 @@ endef
 $(VENV)/.base: $(REQUIREMENTS)
 	@echo "Installing MetaClaw (once; less than a minute)"
 	@$(PIP) $(LOCKED) requirements/base.txt
-	@$(BIN)/pip --disable-pip-version-check --quiet uninstall --yes metaclaw 2>/dev/null || true  # its name until version 0.2
+	@test ! -d $(VENV)/lib/python*/site-packages/metaclaw-0.1.0.dist-info || $(BIN)/pip --quiet uninstall --yes metaclaw  # its name until version 0.2
 	@$(PIP) --no-deps --no-build-isolation --editable . --editable ./bench $(addprefix --editable ./,$(dir $(wildcard plugins/*/pyproject.toml)))
 	@touch $@
 

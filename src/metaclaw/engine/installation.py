@@ -40,6 +40,7 @@ _PIP: Final = (
     *("--progress-bar", "off"),
 )
 _DOWNLOADING: Final = re.compile(r"\s*Downloading (?:\S*/)?(\S+\.whl) \(([\d.]+ \w+)\)")
+_BEGINNING: Final = "looking for its packages"
 _LOOK_S: Final = 0.5
 _KEPT_LINES: Final = 50
 
@@ -66,6 +67,7 @@ async def install_packages(tell: Tell) -> None:
             f" uv pip install --python {python} --no-deps -r {PACKAGES} && uv pip install"
             f" --python {python} {TORCH}"
         )
+    tell(_BEGINNING)
     folder = Path(sys.prefix) / ".metaclaw-install"
     try:
         folder.mkdir(exist_ok=True)
@@ -182,7 +184,7 @@ def _progress(downloads: Path, sizes: dict[str, str], lines: Sequence[str]) -> s
         return "unpacking"
     done = max(_downloaded(downloads), default=None)
     if done is None:
-        return "looking for its packages"
+        return _BEGINNING
     _, file, count = done
     size, _, unit = sizes.get(file, "").partition(" ")
     of = f" of {size}" if unit == "MB" else ""
