@@ -14,9 +14,9 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile
 run: $(VENV)/.base
 	@$(BIN)/metaclaw start
 
-# All of `metaclaw demo` without a person: a quarter of an hour at most on two cores that have nothing else to do.
+# Both acts of `metaclaw demo` without a person: a quarter of an hour at most on two cores that have nothing else to do.
 demo: install
-	@$(BIN)/metaclaw demo --unattended
+	@$(BIN)/metaclaw demo --unattended --acts 1,2
 
 # Two workers more than cores: much of the tests' time is waiting for programs.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 + (os.cpu_count() or 1))")

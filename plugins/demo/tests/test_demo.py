@@ -106,10 +106,12 @@ def test_a_correction_takes_effect_with_a_provider(home: Path) -> None:
     with ScriptedModel([answer]) as model:
         home.mkdir()
         (home / "config.toml").write_text(CONFIG.format(url=model.url))
-        done = program("demo", "--unattended", "--acts", "1", timeout_s=300)
+        done = program("demo", "--unattended", timeout_s=300)
     assert done.code == 0, done.out + done.err
     assert "seen: the next answer obeys, and the one before did not" in done.out
     assert "4 of 4 claims were seen." in done.out
+    assert "== Act two" not in done.out
+    assert "metaclaw demo --acts 2" in done.out
     assert not (home / "ledger.db").exists()  # the demo has a home of its own
 
 
@@ -182,6 +184,8 @@ def test_weights_are_trained_while_away_proven_swapped_and_taken_back(
         *(
             "demo",
             "--unattended",
+            "--acts",
+            "1,2",
             "--minutes",
             "25",
             "--base-model",

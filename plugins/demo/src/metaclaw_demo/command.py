@@ -32,9 +32,9 @@ _TOKENS = 40
 @click.option("--unattended", is_flag=True, help="Ask nothing: use the default texts.")
 @click.option(
     "--acts",
-    default="1,2",
+    default="1",
     show_default=True,
-    help="Which acts: 1, a correction takes effect; 2, weights are trained.",
+    help="Which acts: 1, a correction takes effect; 2, weights are trained (about ten minutes).",
 )
 @click.option(
     "--minutes",
@@ -78,8 +78,8 @@ def demo(
     check: str | None,
     sets: tuple[str, ...],
 ) -> int:
-    """Watch it learn: you correct it once and it obeys; then it trains its weights while you are
-    away.
+    """Watch it learn: you correct it once and it obeys. With `--acts 1,2` it then trains its weights
+    while you are away.
 
     Runs the real program in a temporary home, with your providers. Exits with 1 if something that
     should happen did not."""
@@ -103,6 +103,8 @@ def demo(
             click.echo(f"The homes of this demo are in {folder}.")
         else:
             shutil.rmtree(folder, ignore_errors=True)
+    if 2 not in wanted:
+        click.echo("\nHow it trains its weights, in about ten minutes: metaclaw demo --acts 2")
     return _summary(stage.seen)
 
 
@@ -252,6 +254,7 @@ def _await_rules(proxy: DemoHome, known: set[str]) -> dict[str, str]:
     while time.monotonic() < deadline:
         new = {name: text for name, text in proxy.rules().items() if name not in known}
         if new:
+            show_progress("")
             return new
         show_progress("reading what you said …")
         time.sleep(0.2)
