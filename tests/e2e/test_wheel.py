@@ -227,9 +227,9 @@ def test_the_page_is_up_at_once_and_the_embedded_model_answers_later(
             facts = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
             opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
             opener.open(facts["page"], timeout=30).close()  # signs in
-            with opener.open(facts["url"], timeout=30) as page:
+            with opener.open(f"{facts['url']}/ui", timeout=30) as page:
                 assert "The embedded model is being downloaded" in page.read().decode()
-            assert time.monotonic() - began < 30
+            assert time.monotonic() - began < 60
             question = (
                 facts["url"],
                 facts["api_key"],

@@ -229,15 +229,25 @@ def test_the_process_ends_with_its_program(folder: Path) -> None:
         time.sleep(0.02)
 
 
-def test_a_package_that_is_not_there_is_told(tmp_path: Path) -> None:
+@real
+def test_a_package_that_is_not_there_is_told_and_used_when_it_comes(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metaclaw.engine.embedding.client._INSTALL_LOOK_S", 0.05)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = find_spec(MODEL_PACKAGE)
+    assert spec is not None
+    (place,) = spec.submodule_search_locations or ()
+
     async def story() -> None:
-        search = MeaningSearch(tmp_path, package="no_such_model")
+        search = MeaningSearch(folder, package="model_that_comes")
         search.follow(LIBRARY)
-        async with asyncio.timeout(60):
-            while not search.state.startswith("failed"):
-                await asyncio.sleep(0.02)
-        assert search.state == "failed: no_such_model cannot be loaded: it is not installed"
+        await until(search, "failed: model_that_comes not installed")
         assert await search.near("anything", ()) is None
+        assert search.pid is None
+        (tmp_path / "model_that_comes").symlink_to(place)
+        await until(search, "ready")
         await search.aclose()
 
     asyncio.run(story())

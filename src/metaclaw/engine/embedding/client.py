@@ -234,6 +234,7 @@ class MeaningSearch:
         key: str = "",
     ) -> None:
         self._arguments = ["--package", package, "--folder", str(folder)]
+        self._needed = ("numpy", "tokenizers", package) if embeddings is None else ("numpy",)
         self._fetcher: VectorFetcher | None = None
         if embeddings is not None:
             digest = hashlib.blake2b(
@@ -389,8 +390,10 @@ class MeaningSearch:
             self._child.send(frames.pack(message))
 
     async def _supervise(self) -> None:
-        while missing_packages(has_provider=self._fetcher is not None):
+        while missing := [name for name in self._needed if find_spec(name) is None]:
+            self._broken = f"{', '.join(missing)} not installed"
             await asyncio.sleep(_INSTALL_LOOK_S)
+        self._broken = None
         pause_s = _FIRST_PAUSE_S
         while True:
             was_ready = await self._run()
