@@ -103,9 +103,10 @@ def demo(
             click.echo(f"The homes of this demo are in {folder}.")
         else:
             shutil.rmtree(folder, ignore_errors=True)
+    status = _summary(stage.seen)
     if 2 not in wanted:
-        click.echo("\nHow it trains its weights, in about ten minutes: metaclaw demo --acts 2")
-    return _summary(stage.seen)
+        click.echo("How it trains its weights, in about ten minutes: metaclaw demo --acts 2")
+    return status
 
 
 def _acts(given: str) -> set[int]:
