@@ -499,7 +499,9 @@ def _import_program() -> None:
     own = (
         module.name
         for package in _PACKAGES
-        for module in walk_packages(import_module(f"metaclaw.{package}").__path__, f"metaclaw.{package}.")
+        for module in walk_packages(
+            import_module(f"metaclaw.{package}").__path__, f"metaclaw.{package}."
+        )
         if not module.name.endswith(".__main__")
     )
     for module in (*_LIBRARIES, "metaclaw.engine.client", *own):
