@@ -54,6 +54,12 @@ timeout_s = {timeout_s}
 """
 
 
+UNREACHABLE = providers_toml("http://127.0.0.1:1")
+"""For tests that ask no model. Without providers a program converts the embedded one, half a
+gigabyte, into its home.
+"""
+
+
 def _client() -> httpx.Client:
     return _client_trusting(os.environ.get("SSL_CERT_FILE"))
 
