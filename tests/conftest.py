@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.support import forks
 from tests.support.depth import IS_NIGHTLY
@@ -28,6 +29,10 @@ def pytest_configure() -> None:
     settings.register_profile("usual", deadline=None, max_examples=15, derandomize=True)
     settings.register_profile("nightly", deadline=None, max_examples=500)
     settings.load_profile("nightly" if IS_NIGHTLY else "usual")
+    if not IS_NIGHTLY:
+        # Examples would also be drawn from the constants of all modules that are loaded, and so
+        # depend on which tests are run, and on which ran before.
+        providers._get_local_constants = lambda: providers._local_constants
     forks.fork_engines()
     _keep_files_in_memory()
     # Importing makes a million objects that stay: looking through them again and again would take

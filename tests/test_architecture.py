@@ -95,3 +95,14 @@ def test_a_conditional_expression_is_never_nested_in_another() -> None:
         and any(isinstance(inner, ast.IfExp) for inner in (node.body, node.orelse, node.test))
     ]
     assert found == []
+
+
+def test_no_file_of_tests_imports_a_client_library_before_a_test_needs_it() -> None:
+    """Every worker imports all files to collect their tests; these libraries take seconds each."""
+    slow = re.compile(r"^(?:import|from) (?:anthropic|openai|transformers)\b", re.MULTILINE)
+    assert [
+        path.relative_to(ROOT).as_posix()
+        for folder in ("tests", "bench/tests", "plugins")
+        for path in (ROOT / folder).rglob("*.py")
+        if slow.search(path.read_text("utf-8"))
+    ] == []

@@ -15,7 +15,7 @@ from metaclaw.domain.ids import new_session_id
 from tests.cli.program import metaclaw
 from tests.cli.recorded import candidate, keep, record, skill, turn
 from tests.cli.scripted import scripted
-from tests.support.program import NOT_LEARNING, Program
+from tests.support.program import NOT_LEARNING, UNREACHABLE, Program
 
 HEAVY = (
     "sqlalchemy",
@@ -165,7 +165,7 @@ def test_a_command_prints_the_same_with_and_without_a_proxy(home: Path) -> None:
         "policy list",
     )
     alone = {line: metaclaw(*line.split(), "--json") for line in lines}
-    served = Program(home, env=NOT_LEARNING).start()
+    served = Program(home, UNREACHABLE, env=NOT_LEARNING).start()
     try:
         assert {line: metaclaw(*line.split(), "--json") for line in lines} == alone
         assert metaclaw("undo").out == (

@@ -17,7 +17,7 @@ from metaclaw.domain.candidate import CandidateId, Standing
 from metaclaw.store import SqlCandidates
 from tests.cli.program import metaclaw
 from tests.cli.recorded import store
-from tests.support.program import NOT_LEARNING, PATIENCE_S, Program
+from tests.support.program import NOT_LEARNING, PATIENCE_S, UNREACHABLE, Program
 
 BEGIN, END = "<!-- metaclaw rules: begin -->", "<!-- metaclaw rules: end -->"
 
@@ -138,7 +138,7 @@ def test_the_file_follows_a_running_proxy_and_the_proxy_hears_of_the_file(
     home: Path, file: Path
 ) -> None:
     file.write_text("# Shop\n")
-    served = Program(home, env=NOT_LEARNING).start()
+    served = Program(home, UNREACHABLE, env=NOT_LEARNING).start()
     command = [sys.executable, "-m", "metaclaw.cli", "rules", "export", "--to", str(file)]
     watcher = subprocess.Popen([*command, "--watch", "--yes"], env=served.env)
     try:

@@ -4,9 +4,7 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
-import anthropic
 import httpx
-import openai
 import pytest
 
 from metaclaw.certificate import trusting
@@ -35,6 +33,9 @@ def program(provider: Provider, home: Path, certificate: Certificate) -> Iterato
 def test_sdks_and_commands_reach_it_and_the_cookie_is_secure(
     program: Program, home: Path, certificate: Certificate
 ) -> None:
+    import anthropic  # four thousand modules, which every worker would import to collect this file
+    import openai
+
     assert program.url.startswith("https://127.0.0.1:")
     trusted = ssl.create_default_context(cafile=str(certificate.cert))
     with openai.OpenAI(

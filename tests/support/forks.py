@@ -24,6 +24,7 @@ from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import IO, Final, Protocol
 
 from metaclaw import clock
@@ -488,19 +489,30 @@ def _become(name: str, request: int, handles: Sequence[int], for_programs: socke
     return name
 
 
-_IMPORTED_AT_START: Final = ("anyio._backends._asyncio", "jinja2", "uvloop")
-"""What a program that starts would otherwise import itself."""
+_LIBRARIES: Final = ("anyio._backends._asyncio", "encodings.idna", "jinja2", "uvloop")
+"""Those that a program which starts would otherwise import itself."""
+_PACKAGES: Final = ("agents", "api", "app", "cli", "learn", "proxy", "skills", "store", "training")
+"""All modules of these: every program and command that is forked uses some of them."""
+
+
+def _import_program() -> None:
+    own = (
+        module.name
+        for package in _PACKAGES
+        for module in walk_packages(
+            import_module(f"metaclaw.{package}").__path__, f"metaclaw.{package}."
+        )
+        if not module.name.endswith(".__main__")
+    )
+    for module in (*_LIBRARIES, "metaclaw.engine.client", *own):
+        import_module(module)
 
 
 def _main() -> int:
-    import metaclaw.app.learner
-    import metaclaw.app.serving
-    import metaclaw.cli.root
     from metaclaw.api.web import pages
     from metaclaw.cli import main
 
-    for module in _IMPORTED_AT_START:
-        import_module(module)
+    _import_program()
     pages._compile()  # two thirds of what a started program computes
     # What is imported stays: the forked share it untouched.
     gc.collect()
@@ -511,7 +523,7 @@ def _main() -> int:
     if name == "metaclaw":
         return main()
     if name == "learner":
-        metaclaw.app.learner.main()
+        import_module("metaclaw.app.learner").main()
     else:
         import_module(
             "metaclaw.engine.__main__" if name == "engine" else "metaclaw.engine.training.__main__"

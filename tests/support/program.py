@@ -54,9 +54,20 @@ timeout_s = {timeout_s}
 """
 
 
-@cache
+UNREACHABLE = providers_toml("http://127.0.0.1:1")
+"""For tests that ask no model. Without providers a program converts the embedded one, half a
+gigabyte, into its home.
+"""
+
+
 def _client() -> httpx.Client:
-    """Made once, which takes longer than a request. It keeps no connection, for programs end."""
+    return _client_trusting(os.environ.get("SSL_CERT_FILE"))
+
+
+@cache
+def _client_trusting(_certificate: str | None) -> httpx.Client:
+    """Made once, which takes longer than a request; once for each certificate that the environment
+    says it trusts. It keeps no connection, for programs end."""
     return httpx.Client(timeout=PATIENCE_S, limits=httpx.Limits(max_keepalive_connections=0))
 
 
@@ -112,7 +123,7 @@ class Program:
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/healthz", timeout=2).status_code == 200
+            return _client().get(f"{self.url}/healthz", timeout=2).status_code == 200
         except httpx.HTTPError:
             return False
 

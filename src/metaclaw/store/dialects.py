@@ -8,6 +8,7 @@ import sqlite3
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sqlalchemy import (
@@ -62,10 +63,15 @@ _TRIGGER = re.compile(r"CREATE TRIGGER (\w+) (.+?)\nBEGIN\n(.*)END;", re.DOTALL)
 _REFUSAL = re.compile(r"SELECT RAISE\(ABORT, ('[^']*')\)(?:\s+WHERE ([^;]*))?;")
 
 
-def ddl(definition: str, kind: str) -> Iterator[str]:
+@cache
+def ddl(definition: str, kind: str) -> tuple[str, ...]:
     """The statements of `schema.sql` for one kind of database."""
     words = _WORDS[kind]
     found = re.sub(r"\b[A-Z]+\b", lambda word: words.get(word[0], word[0]), definition)
+    return tuple(_statements(found, kind))
+
+
+def _statements(found: str, kind: str) -> Iterator[str]:
     statement = ""
     for line in found.splitlines(keepends=True):
         statement += line
