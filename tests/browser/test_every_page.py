@@ -39,6 +39,7 @@ def test_no_page_has_a_serious_finding(
     turn, session = agents["export-again"].turn, agents["export"].session
     paths = [
         "/",
+        "/ui/progress",
         "/ui/sessions",
         f"/ui/sessions/{session}",
         f"/ui/turns/{turn}",
@@ -159,7 +160,7 @@ def test_keys_move_and_the_page_works_without_its_script(
     program: Program, agents: dict[str, Agent], page: PageDriver
 ) -> None:
     page.open("/")
-    for key in ("2", "j"):
+    for key in ("3", "j"):
         page.browser.run(
             f"document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles:"
             " true}))"

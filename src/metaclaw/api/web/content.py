@@ -20,8 +20,10 @@ from metaclaw.api.views import (
     skill_view,
     verdict_view,
 )
+from metaclaw.api.web.charts import chart, period_labels
 from metaclaw.api.web.formats import (
     DAYS,
+    compared,
     cost_bars,
     curve_points,
     day_name,
@@ -45,6 +47,7 @@ _READ_AT_ONCE: Final = 10
 _READ_PAUSE_S: Final = 0.02
 _MOST_FOUND: Final = 300
 _SHORT_CHARS: Final = 6_000
+_PROGRESS: Final = ("by", "agent", "model", "project", "person")
 _NIGHT: Final = ("window.opened", "window.shut", "policy", "batch.dropped")
 Context = dict[str, Any]
 Call = Callable[..., Awaitable[dict[str, Any]]]
@@ -62,13 +65,15 @@ class Page:
     template: str
     active: str
     title: str
+    rows: str
+    """What the page gives as JSON and CSV: the name of a value of its template."""
 
 
-def page(path: str, template: str, active: str, title: str) -> Callable[[Read], Read]:
+def page(path: str, template: str, active: str, title: str, rows: str) -> Callable[[Read], Read]:
     """Mark a method of PageContent that returns the values for a page's template."""
 
     def mark(read: Read) -> Read:
-        PAGES[read.__name__] = Page(path, template, active, title)
+        PAGES[read.__name__] = Page(path, template, active, title, rows)
         return read
 
     return mark
@@ -89,7 +94,7 @@ class PageContent:
     curve: Callable[[], Sequence[float]] = tuple
     """The mean reward of each training step of the newest run. Blocks."""
 
-    @page("/ui", "today.html", "today", "Today")
+    @page("/ui", "today.html", "today", "Today", "lessons")
     async def today(self, asked: ApiRequest) -> Context:
         """Lessons, cost, pending decisions and problems. With `lessons=all` in the query, every
         lesson, not only the newest.
@@ -115,6 +120,7 @@ class PageContent:
             "waiting": waiting,
             "questions": [one for one in rules if one["name"] in names],
             "days": days,
+            "lessons": lessons,
             "budget": cost["budget"],
             "served": served,
             "learned_today": learned_today,
@@ -122,7 +128,29 @@ class PageContent:
             "are_all_shown": with_all,
         }
 
-    @page("/ui/sessions", "sessions.html", "sessions", "Sessions")
+    @page("/ui/progress", "progress.html", "progress", "Progress", "points")
+    async def progress(self, asked: ApiRequest) -> Context:
+        """Whether it gets better, by day, week or month."""
+        wanted = {name: asked.query[name] for name in _PROGRESS if asked.query.get(name)}
+        found = await self.call("GET", "/api/progress", **wanted)
+        by, periods = found["by"], found["periods"]
+        labels = period_labels(periods, by)
+        marks = {one["at"]: f"v{one['version']}" for one in reversed(found["versions"])}
+        return {
+            **found,
+            "query": wanted,
+            "labels": labels,
+            "shown": [compared(figure, by) for figure in found["figures"]],
+            "charts": [chart(plot, labels, marks) for plot in found["plots"]],
+            "points": [
+                {"plot": plot["name"], "series": name, "period": period, "value": value}
+                for plot in found["plots"]
+                for name, values in plot["series"].items()
+                for period, value in zip(periods, values, strict=True)
+            ],
+        }
+
+    @page("/ui/sessions", "sessions.html", "sessions", "Sessions", "sessions")
     async def sessions(self, asked: ApiRequest) -> Context:
         """A list of sessions, filtered and searched."""
         query = asked.query
@@ -142,13 +170,13 @@ class PageContent:
             await run_sync(self.home.titles.of, unread[at : at + _READ_AT_ONCE])
             await anyio.sleep(_READ_PAUSE_S)
 
-    @page("/ui/sessions/{id}", "session.html", "sessions", "One session")
+    @page("/ui/sessions/{id}", "session.html", "sessions", "One session", "turns")
     async def session(self, asked: ApiRequest) -> Context:
         """One session with its turns, a few at a time."""
         cursor, with_side = asked.number("after", 0), asked.query.get("side") == "1"
         return await run_sync(self._session, SessionId(asked.path["id"]), cursor, with_side)
 
-    @page("/ui/turns/{id}", "turn.html", "sessions", "One turn")
+    @page("/ui/turns/{id}", "turn.html", "sessions", "One turn", "messages")
     async def turn(self, asked: ApiRequest) -> Context:
         """One turn: the prompt with placed text marked, the answer, the verdict, and why."""
         turn = asked.path["id"]
@@ -159,7 +187,7 @@ class PageContent:
             context["why"] = None
         return context
 
-    @page("/ui/rules", "rules.html", "rules", "Rules and skills")
+    @page("/ui/rules", "rules.html", "rules", "Rules and skills", "everything")
     async def rules(self, asked: ApiRequest) -> Context:
         """Rules, facts and skills in force, candidates that wait for a decision, and retired
         ones.
@@ -185,10 +213,11 @@ class PageContent:
             "lessons": [one for one in lessons if one["state"] not in ("asked", "withdrawn")],
             "retired": retired[:50],
             "retired_count": len(retired),
+            "everything": [*rules, *skills, *lessons],
             "generations": generations,
         }
 
-    @page("/ui/rules/{name}", "rule.html", "rules", "One rule or skill")
+    @page("/ui/rules/{name}", "rule.html", "rules", "One rule or skill", "versions")
     async def rule(self, asked: ApiRequest) -> Context:
         """One rule, fact or skill: text, source, evidence, versions with differences."""
         name = asked.path["name"]
@@ -208,7 +237,7 @@ class PageContent:
         ]
         return [{**one, **await self.call("GET", f"/api/candidates/{one['id']}")} for one in listed]
 
-    @page("/ui/training", "training.html", "training", "Training")
+    @page("/ui/training", "training.html", "training", "Training", "versions")
     async def training(self, asked: ApiRequest) -> Context:
         """The state of training, recent events, the versions, and the windows of the week."""
         policy = await self.call("GET", "/api/policy", limit="20")
@@ -219,6 +248,7 @@ class PageContent:
         night = utc_now() - timedelta(hours=24)
         return {
             "policy": policy,
+            "versions": policy["versions"],
             "windows": windows,
             "curve": curve_points(curve),
             "rewards": curve,
@@ -228,7 +258,7 @@ class PageContent:
             "week": week_of([(one.at, one.kind, one.data) for one in events], utc_now()),
         }
 
-    @page("/ui/cost", "cost.html", "cost", "Cost and providers")
+    @page("/ui/cost", "cost.html", "cost", "Cost and providers", "days")
     async def cost(self, asked: ApiRequest) -> Context:
         """Tokens and money by day and purpose; errors and latency by provider."""
         cost = await self.call("GET", "/api/cost", days=str(DAYS))
@@ -239,6 +269,7 @@ class PageContent:
         providers = [{**one, **used.pop(one["name"], {})} for one in status["providers"]]
         return {
             "cost": cost,
+            "days": cost["days"],
             "bars": cost_bars(cost["days"]),
             "providers": [*providers, *used.values()],
             "days_shown": DAYS,
@@ -249,7 +280,7 @@ class PageContent:
             ),
         }
 
-    @page("/ui/keys", "keys.html", "keys", "Keys")
+    @page("/ui/keys", "keys.html", "keys", "Keys", "keys")
     async def keys(self, asked: ApiRequest) -> Context:
         """The keys of people, and who changed what."""
         return {
@@ -366,7 +397,8 @@ class PageContent:
             raise ApiError(f"there is no turn {turn}", 404)
         return {
             "turn": found.turn,
-            "said": read_turn(found.turn, self.home.words, whole=True),
+            "said": (said := read_turn(found.turn, self.home.words, whole=True)),
+            "messages": [*said.asked, said.answer],
             "title": _turn_title(found.turn, self.home.words),
             "verdict": verdict_view(standing.verdict),
             "role": role_view(found.turn, standing),

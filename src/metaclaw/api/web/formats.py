@@ -90,6 +90,59 @@ def seconds(value: object) -> str:
     return f"{value / 86_400:.1f} days"
 
 
+def amount(value: object, unit: str) -> str:
+    """A number of a plot or figure: a count, a share, tokens, money or seconds."""
+    if not isinstance(value, int | float):
+        return "–"
+    match unit:
+        case "share":
+            return f"{100 * value:.{int(0 < value < 0.1)}f} %"
+        case "money":
+            return wording.money(value)
+        case "seconds":
+            return seconds(value) if value else "0"
+        case "tokens":
+            return tokens(round(value))
+    return count(round(value))
+
+
+_PERIODS: Final = {
+    "day": ("yesterday", "the day before", "today so far"),
+    "week": ("last week", "the week before", "this week so far"),
+    "month": ("last month", "the month before", "this month so far"),
+}
+
+
+def compared(figure: Mapping[str, Any], by: str) -> dict[str, Any]:
+    """A figure of the last whole period beside those of the one before and of the present one; parts
+    as shares. What changed by less than a twentieth is the same.
+    """
+    of, unit, names = (
+        figure["of"],
+        figure["unit"] if figure["of"] is None else "share",
+        _PERIODS[by],
+    )
+
+    def size(at: int) -> float | None:
+        value = figure["values"][at]
+        if of is None:
+            return None if value is None else float(value)
+        return float(value / of[at]) if of[at] else None
+
+    now, before, change = size(-2), size(-3), ""
+    if figure["good"] and now is not None and before is not None:
+        change = "better" if (now > before) == (figure["good"] == "up") else "worse"
+        change = "the same" if abs(now - before) <= before / 20 else change
+    return {
+        "name": figure["name"],
+        "when": names[0],
+        "now": amount(now, unit),
+        "part": f"{count(round(figure['values'][-2]))} of {count(round(of[-2]))}" if of else "",
+        "change": change,
+        "others": [(names[1], amount(before, unit)), (names[2], amount(size(-1), unit))],
+    }
+
+
 def plural(number: object, word: str) -> str:
     """A number with its noun."""
     return f"{count(number)} {word if number == 1 else word + 's'}"

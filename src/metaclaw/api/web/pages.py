@@ -30,6 +30,7 @@ from metaclaw.api.status_words import short
 from metaclaw.api.web import formats
 from metaclaw.api.web.actions import ACTIONS, ActionResult, PageActions, back_path
 from metaclaw.api.web.content import PAGES, Context, PageContent
+from metaclaw.api.web.export import exported
 from metaclaw.api.web.sign_in import SIGN_IN, SignIn
 from metaclaw.domain import status as wording
 from metaclaw.domain.chat import Json
@@ -68,6 +69,7 @@ _MOST_NOTICES: Final = 100
 _FORMATS: Final = (
     *(
         "ago",
+        "amount",
         "audience",
         "clock",
         "count",
@@ -194,7 +196,14 @@ class Pages:
                     "error.html",
                     {"reason": f"The store cannot be used now: {error}"},
                 )
-            shown = {"active": page.active, "here": _here(request), **context}
+            if status == 200 and (kind := request.query.get("as")):
+                return await run_sync(exported, context[page.rows], kind, name)
+            shown = {
+                "active": page.active,
+                "here": _here(request),
+                "has_rows": status == 200,
+                **context,
+            }
             if notice := self._notices.get(request.query.get("notice", "")):
                 shown["notice"] = notice
                 if notice.is_shown_once:
@@ -218,6 +227,7 @@ class Pages:
             "token": "" if self._person.role is KeyRole.READER else token,
             "session_token": token,
             "notice": None,
+            "has_rows": False,
             "here": "/",
         }
         return self._plain(template, {**shared, **context}, status, headers)

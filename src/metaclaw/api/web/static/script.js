@@ -141,7 +141,8 @@ function follow() {
     const said = JSON.parse(event.data).said;
     if (said.length) $("said").textContent = said.join(". ");
     clearTimeout(waiting);
-    waiting = setTimeout(() => { if (!document.hidden) look(); }, 120);
+    // Plots of days do not change with each turn, and take long to count.
+    if (!document.querySelector("[data-still]")) waiting = setTimeout(() => { if (!document.hidden) look(); }, 120);
   });
   addEventListener("pagehide", () => stream.close(), { once: true });
 }
