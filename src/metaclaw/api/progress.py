@@ -157,9 +157,16 @@ class ProgressRoutes:
         ]
         cost = periods.sums((purpose, day, one.cost) for purpose, day, one in spent)
         tokens = periods.sums((purpose, day, one.tokens) for purpose, day, one in spent)
-        own = [values for purpose, values in cost.items() if kind_of(purpose) == "learning"]
-        total = [sum(values) for values in zip(*own, strict=True)] or [0.0] * len(periods.first)
-        return [Figure("cost of learning", "money", "down", total)], [
+        own = [(day, one) for purpose, day, one in spent if kind_of(purpose) == "learning"]
+        total = periods.sums(("cost", day, one.cost) for day, one in own)
+        is_priced = any(one.cost for _, one in own)
+        if not is_priced:
+            total = periods.sums(("tokens", day, one.tokens) for day, one in own)
+        name, unit = (
+            ("cost of learning", "money") if is_priced else ("tokens for learning", "tokens")
+        )
+        values = next(iter(total.values()), [0.0] * len(periods.first))
+        return [Figure(name, unit, "down", values)], [
             Plot("cost", "Cost by purpose", "money", "stack", cost),
             Plot("tokens", "Tokens by purpose", "tokens", "stack", tokens),
         ]

@@ -34,7 +34,7 @@ from metaclaw.api.web.formats import (
 from metaclaw.clock import utc_now
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import GenerationChange, Rule, Skill
-from metaclaw.domain.turn import ATTEMPT, Turn, TurnKind
+from metaclaw.domain.turn import ATTEMPT, REMINDER, Placement, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store import SessionFilter, SkillVersion
 
@@ -174,7 +174,25 @@ class PageContent:
     async def session(self, asked: ApiRequest) -> Context:
         """One session with its turns, a few at a time."""
         cursor, with_side = asked.number("after", 0), asked.query.get("side") == "1"
-        return await run_sync(self._session, SessionId(asked.path["id"]), cursor, with_side)
+        found = await run_sync(self._session, SessionId(asked.path["id"]), cursor, with_side)
+        known = set[tuple[bytes, str]]()
+        for one in found["turns"]:
+            new = [place for place in one.pop("placements") if place.text]
+            new = [place for place in new if (place.anchor, place.text) not in known]
+            known |= {(place.anchor, place.text) for place in new}
+            one["placed"] = await self._placed(one["row"].id, new) if new else []
+        return found
+
+    async def _placed(self, turn: TurnId, new: Sequence[Placement]) -> list[Context]:
+        """What was placed in a turn and in none before it, where, and why."""
+        try:
+            why = await self.call("GET", f"/api/turns/{turn}/why")
+        except ApiError:
+            return []
+        where = {name: _where(place) for place in new for name in place.skills}
+        return [
+            {**one, "where": where[one["name"]]} for one in why["placed"] if one["name"] in where
+        ]
 
     @page("/ui/turns/{id}", "turn.html", "sessions", "One turn", "messages")
     async def turn(self, asked: ApiRequest) -> Context:
@@ -376,7 +394,11 @@ class PageContent:
                 said = read_turn(found.turn, self.home.words, whole=False, most=_SHORT_CHARS)
                 verdict = verdict_view(standings[one.id].verdict) if one.id in standings else None
                 turns.append(
-                    {"row": one, "said": said, "verdict": verdict, "held": held_view(found.turn)}
+                    {
+                        **{"row": one, "said": said, "verdict": verdict},
+                        "held": held_view(found.turn),
+                        "placements": found.turn.placements,
+                    }
                 )
         return {
             "session": row,
@@ -438,6 +460,14 @@ class PageContent:
             "source": place,
             "versions": changes_of(versions),
         }
+
+
+def _where(place: Placement) -> str:
+    if place.anchor == REMINDER:
+        return "as a reminder"
+    if place.call_id is not None:
+        return "behind the result of a failed call"
+    return "because the model asked for it" if place.asked_in is not None else ""
 
 
 def _turn_title(turn: Turn, words: Words) -> str:

@@ -137,7 +137,9 @@ def compared(figure: Mapping[str, Any], by: str) -> dict[str, Any]:
         "name": figure["name"],
         "when": names[0],
         "now": amount(now, unit),
-        "part": f"{count(round(figure['values'][-2]))} of {count(round(of[-2]))}" if of else "",
+        "part": f"{count(round(figure['values'][-2]))} of {count(round(of[-2]))}"
+        if of and of[-2]
+        else "",
         "change": change,
         "others": [(names[1], amount(before, unit)), (names[2], amount(size(-1), unit))],
     }

@@ -29,6 +29,7 @@ from metaclaw.api.router import (
 from metaclaw.api.status_words import short
 from metaclaw.api.web import formats
 from metaclaw.api.web.actions import ACTIONS, ActionResult, PageActions, back_path
+from metaclaw.api.web.calls import patch_lines, shown_call
 from metaclaw.api.web.content import PAGES, Context, PageContent
 from metaclaw.api.web.export import exported
 from metaclaw.api.web.sign_in import SIGN_IN, SignIn
@@ -424,6 +425,7 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
     )
     made.filters |= {name: getattr(formats, name) for name in _FORMATS} | _WORDS
+    made.filters |= {"call": shown_call, "patch": patch_lines}
     return made
 
 
