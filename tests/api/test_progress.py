@@ -188,6 +188,12 @@ async def test_a_chart_keeps_its_bars_inside_and_tells_its_numbers() -> None:
     assert drawn["summary"] == "Tokens, Mon to Tue; last: a 40k, b 3,000"
     lines = chart({**plot, "kind": "lines", "series": {"a": [1, None, 3]}}, ["1", "2", "3"])
     assert len(lines["lines"]) == 1
+    below = chart(
+        {**plot, "unit": "number", "kind": "lines", "series": {"a": [-1.2, 0.9]}}, ["1", "2"]
+    )
+    ticks = [label for _, label in below["ticks"]]
+    assert (ticks[0], ticks[-1]) == ("-2.00", "1.00")
+    assert all(14 <= y <= 160 for _, y1, _, y2, _ in below["lines"] for y in (y1, y2))
     many = chart({**plot, "series": {str(at): [at] for at in range(9)}}, ["Mon"])
     assert many["legend"] == ["8", "7", "6", "5", "4", "others"]
     assert many["rows"] == [("Mon", [8, 7, 6, 5, 4, 6])]

@@ -6,7 +6,7 @@ text is readable on each."""
 from collections.abc import Mapping, Sequence
 from datetime import date
 from itertools import pairwise
-from math import floor, log10
+from math import ceil, floor, log10
 from typing import Any, Final
 
 from metaclaw.api.web.formats import amount
@@ -19,6 +19,8 @@ _MOST_LABELS: Final = 5
 _GAP: Final = 0.22
 """The share of a period's width that is empty between bars."""
 _STEPS: Final = (1, 2, 2.5, 5, 10)
+Scale = tuple[float, float]
+"""The lowest and highest value on the axis."""
 
 
 def chart(
@@ -28,9 +30,9 @@ def chart(
     by place.
     """
     unit, series = plot["unit"], _few(plot)
-    most = max((value or 0 for value in _tops(plot["kind"], series.values())), default=0)
-    steps = _steps(most, unit)
-    width, top = 100 / max(1, len(labels)), steps[-1]
+    tops = [value for value in _tops(plot["kind"], series.values()) if value is not None]
+    steps = _steps(min([0, *tops]), max([0, *tops]), unit)
+    width, scale = 100 / max(1, len(labels)), (steps[0], steps[-1])
     every = -(-len(labels) // _MOST_LABELS)
     rows = [(label, [values[at] for values in series.values()]) for at, label in enumerate(labels)]
     newest = ", ".join(f"{name} {amount(values[-1], unit)}" for name, values in series.items())
@@ -38,13 +40,13 @@ def chart(
     return {
         **{name: plot[name] for name in ("name", "title", "unit")},
         "height": HEIGHT,
-        "is_empty": not most,
-        "ticks": [(_y(step, top), amount(step, unit)) for step in steps],
+        "is_empty": not (tops if plot["kind"] == "lines" else any(tops)),
+        "ticks": [(_y(step, scale), amount(step, unit)) for step in steps],
         "labels": [
             (width * (at + 0.5), label) for at, label in enumerate(labels) if at % every == 0
         ],
         "marks": [(width * (at + 0.5), text) for at, text in (marks or {}).items()],
-        **drawn(plot["kind"], list(series.values()), width, top),
+        **drawn(plot["kind"], list(series.values()), width, scale),
         "columns": [
             (width * at, width, _told(label, series, at, unit)) for at, label in enumerate(labels)
         ],
@@ -81,25 +83,25 @@ def _tops(kind: str, series: Any) -> Sequence[float | None]:
     return [value for values in series for value in values]
 
 
-def _steps(most: float, unit: str) -> list[float]:
-    """The values on the axis, from 0 to one that is no less than the highest."""
+def _steps(least: float, most: float, unit: str) -> list[float]:
+    """The values on the axis: 0, and to both sides as far as there are values."""
     if unit == "share":
         return [0, 0.25, 0.5, 0.75, 1]
-    if unit in ("count", "tokens"):
-        most = max(most, 1)
-    size = 10 ** floor(log10((most or 1) / 4))
-    step = next(size * one for one in _STEPS if size * one * 4 >= (most or 1) * 0.999)
-    if unit in ("count", "tokens"):
-        step = max(1, round(step))
-    return [step * at for at in range(-floor(-(most or 1) / step) + 1)]
+    is_whole = unit in ("count", "tokens")
+    span = max(most - least, 1.0 if is_whole else 0.001)
+    size = 10 ** floor(log10(span / 4))
+    step = next(size * one for one in _STEPS if size * one * 4 >= span * 0.999)
+    step = max(1, round(step)) if is_whole else step
+    return [step * at for at in range(floor(least / step), max(1, ceil(most / step)) + 1)]
 
 
-def _y(value: float, top: float) -> float:
-    return round(HEIGHT - (HEIGHT - _TOP) * value / top, 1)
+def _y(value: float, scale: Scale) -> float:
+    bottom, top = scale
+    return round(HEIGHT - (HEIGHT - _TOP) * (value - bottom) / (top - bottom), 1)
 
 
 def _bars(
-    kind: str, series: Sequence[Sequence[float | None]], width: float, top: float
+    kind: str, series: Sequence[Sequence[float | None]], width: float, scale: Scale
 ) -> dict[str, Any]:
     """Bars as (left, top, width, height, number of the series)."""
     found = []
@@ -107,7 +109,7 @@ def _bars(
     for at in range(len(series[0]) if series else 0):
         left, floor_y = width * (at + _GAP / 2), float(HEIGHT)
         for number, values in enumerate(series):
-            high = HEIGHT - _y(values[at] or 0, top)
+            high = HEIGHT - _y(values[at] or 0, scale)
             if kind == "stack":
                 floor_y -= high
                 found.append((left, floor_y, inner, high, number))
@@ -118,7 +120,7 @@ def _bars(
 
 
 def _lines(
-    kind: str, series: Sequence[Sequence[float | None]], width: float, top: float
+    kind: str, series: Sequence[Sequence[float | None]], width: float, scale: Scale
 ) -> dict[str, Any]:
     """Lines as (x1, y1, x2, y2, number of the series) between the values there are, and a dot for
     each that has no neighbour.
@@ -126,7 +128,7 @@ def _lines(
     lines, dots = [], []
     for number, values in enumerate(series):
         known = [
-            (at, width * (at + 0.5), _y(value, top))
+            (at, width * (at + 0.5), _y(value, scale))
             for at, value in enumerate(values)
             if value is not None
         ]

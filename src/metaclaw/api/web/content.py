@@ -1,6 +1,6 @@
 """The values for each page's template. Store reads run in threads."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -24,15 +24,14 @@ from metaclaw.api.web.charts import chart, period_labels
 from metaclaw.api.web.formats import (
     DAYS,
     compared,
-    cost_bars,
-    curve_points,
     day_name,
     differences,
+    moment,
     provider_use,
     week_of,
 )
-from metaclaw.clock import utc_now
-from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.clock import local_today, utc_now
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import GenerationChange, Rule, Skill
 from metaclaw.domain.turn import ATTEMPT, REMINDER, Placement, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
@@ -175,24 +174,21 @@ class PageContent:
         """One session with its turns, a few at a time."""
         cursor, with_side = asked.number("after", 0), asked.query.get("side") == "1"
         found = await run_sync(self._session, SessionId(asked.path["id"]), cursor, with_side)
-        known = set[tuple[bytes, str]]()
+        known = set[SkillName]()
         for one in found["turns"]:
-            new = [place for place in one.pop("placements") if place.text]
-            new = [place for place in new if (place.anchor, place.text) not in known]
-            known |= {(place.anchor, place.text) for place in new}
+            places = [place for place in one.pop("placements") if place.text]
+            new = {name: place for place in places for name in place.skills if name not in known}
+            known |= new.keys()
             one["placed"] = await self._placed(one["row"].id, new) if new else []
         return found
 
-    async def _placed(self, turn: TurnId, new: Sequence[Placement]) -> list[Context]:
-        """What was placed in a turn and in none before it, where, and why."""
+    async def _placed(self, turn: TurnId, new: Mapping[SkillName, Placement]) -> list[Context]:
+        """What was placed in a turn, where, and why."""
         try:
-            why = await self.call("GET", f"/api/turns/{turn}/why")
+            placed = (await self.call("GET", f"/api/turns/{turn}/why"))["placed"]
         except ApiError:
             return []
-        where = {name: _where(place) for place in new for name in place.skills}
-        return [
-            {**one, "where": where[one["name"]]} for one in why["placed"] if one["name"] in where
-        ]
+        return [{**one, "where": _where(new[one["name"]])} for one in placed if one["name"] in new]
 
     @page("/ui/turns/{id}", "turn.html", "sessions", "One turn", "messages")
     async def turn(self, asked: ApiRequest) -> Context:
@@ -268,8 +264,7 @@ class PageContent:
             "policy": policy,
             "versions": policy["versions"],
             "windows": windows,
-            "curve": curve_points(curve),
-            "rewards": curve,
+            "charts": _training_charts(curve, policy["versions"]),
             "night": [one for one in events if one.at >= night and one.kind != "window.opened"][
                 :12
             ],
@@ -288,7 +283,7 @@ class PageContent:
         return {
             "cost": cost,
             "days": cost["days"],
-            "bars": cost_bars(cost["days"]),
+            "chart": _cost_chart(cost["days"]),
             "providers": [*providers, *used.values()],
             "days_shown": DAYS,
             "unpriced_tokens": sum(
@@ -460,6 +455,64 @@ class PageContent:
             "source": place,
             "versions": changes_of(versions),
         }
+
+
+def _cost_chart(days: Sequence[Mapping[str, Any]]) -> Context:
+    """The tokens of each day, also of days on which there were none."""
+    known, first = {str(one["day"]): one for one in days}, local_today() - timedelta(days=DAYS - 1)
+    wanted = [(first + timedelta(days=at)).isoformat() for at in range(DAYS)]
+    series = {
+        name: [
+            sum(known[day][kind][one] for one in ("input_tokens", "output_tokens")) * 1.0
+            if day in known
+            else 0.0
+            for day in wanted
+        ]
+        for name, kind in (("your agents", "traffic"), ("learning", "learning"))
+    }
+    plot = {"name": "days", "title": "Tokens", "unit": "tokens", "kind": "stack", "series": series}
+    return chart(plot, period_labels(wanted, "day"))
+
+
+def _training_charts(
+    rewards: Sequence[float], versions: Sequence[Mapping[str, Any]]
+) -> list[Context]:
+    """The reward of the newest run, what the gate measured of each version, and when they were
+    made.
+    """
+    newest = list(reversed(versions))
+    pairs = [(one["report"] or {}).get("held_out") for one in newest]
+    gate = {
+        "better on held-out prompts": [one and one["better"] / one["pairs"] for one in pairs],
+        "worse": [one and one["worse"] / one["pairs"] for one in pairs],
+        "general abilities": [
+            one["report"] and one["report"]["golden"]["candidate"] for one in newest
+        ],
+    }
+    first = local_today() - timedelta(days=29)
+    days = [first + timedelta(days=at) for at in range(30)]
+    made = [(at.date(), one) for one in newest if (at := moment(one["made_at"]))]
+    states: dict[str, list[float]] = {}
+    for day, one in made:
+        if day in days:
+            states.setdefault(one["state"], [0.0] * len(days))[days.index(day)] += 1
+    steps = [str(at) for at in range(1, len(rewards) + 1)]
+    plots = (
+        ("reward", "Mean reward by step of the newest run", "number", "lines", {"reward": rewards}),
+        ("gate", "What the gate measured of each version", "share", "lines", gate),
+        ("made", "When versions were made", "count", "stack", states),
+    )
+    marks = {days.index(day): f"v{one['version']}" for day, one in made if day in days}
+    labels = (
+        steps,
+        [f"v{one['version']}" for one in newest],
+        period_labels([day.isoformat() for day in days], "day"),
+    )
+    names = ("name", "title", "unit", "kind", "series")
+    return [
+        chart(dict(zip(names, plot, strict=True)), across, marks if plot[0] == "made" else None)
+        for plot, across in zip(plots, labels, strict=True)
+    ]
 
 
 def _where(place: Placement) -> str:

@@ -103,6 +103,8 @@ def amount(value: object, unit: str) -> str:
             return seconds(value) if value else "0"
         case "tokens":
             return tokens(round(value))
+        case "number":
+            return f"{value:.2f}"
     return count(round(value))
 
 
@@ -261,50 +263,6 @@ def provider_use(calls: Sequence[ProviderCall]) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def cost_bars(days: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The tokens of each day as bars of a chart, oldest first, including empty days; heights are
-    percentages of the highest bar.
-    """
-    if not days:
-        return []
-    today = date.fromisoformat(
-        max((str(one["day"]) for one in days), default=local_today().isoformat())
-    )
-    known = {str(one["day"]): one for one in days}
-    wanted = [(today - timedelta(days=back)).isoformat() for back in reversed(range(DAYS))]
-    sums = [
-        (day, _tokens(known.get(day), "learning"), _tokens(known.get(day), "traffic"))
-        for day in wanted
-    ]
-    most = max((own + agents for _, own, agents in sums), default=0) or 1
-    return [
-        {
-            "day": day,
-            "own": own,
-            "agents": agents,
-            "own_h": 100 * own / most,
-            "agents_h": 100 * agents / most,
-        }
-        for day, own, agents in sums
-    ]
-
-
-def _tokens(day: Mapping[str, Any] | None, purpose: str) -> int:
-    return 0 if day is None else int(day[purpose]["input_tokens"] + day[purpose]["output_tokens"])
-
-
-def curve_points(rewards: Sequence[float], width: float = 600.0, height: float = 120.0) -> str:
-    """The points of a polyline through the rewards; empty if there are fewer than two."""
-    if len(rewards) < 2:
-        return ""
-    low, high = min(0.0, *rewards), max(1.0, *rewards)
-    step = width / (len(rewards) - 1)
-    return " ".join(
-        f"{at * step:.1f},{height - height * (one - low) / (high - low):.1f}"
-        for at, one in enumerate(rewards)
-    )
 
 
 def week_of(
