@@ -103,6 +103,7 @@ ACCESS: Final[Mapping[str, Access]] = {
     "GET /ui/training": _OWNERS,
     "GET /ui/cost": _OWNERS,
     "GET /ui/keys": _OWNERS,
+    "GET /ui/find": _READ_OWN,
     "GET /ui/live": _READ_OWN,
     "POST /ui/do/{action}": _CHANGE_OWN,
     "GET /ui/sign-in": _EVERYONE,

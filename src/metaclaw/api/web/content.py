@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import anyio
 from anyio.to_thread import run_sync
@@ -45,6 +46,7 @@ _SEARCH_S: Final = 0.05
 _READ_AT_ONCE: Final = 10
 _READ_PAUSE_S: Final = 0.02
 _MOST_FOUND: Final = 300
+_FOUND: Final = 8
 _SHORT_CHARS: Final = 6_000
 _PROGRESS: Final = ("by", "agent", "model", "project", "person")
 _NIGHT: Final = ("window.opened", "window.shut", "policy", "batch.dropped")
@@ -159,6 +161,28 @@ class PageContent:
         known = Outcome(outcome) if outcome in list(Outcome) else None
         wanted = SessionFilter(text, agent, known, with_side_only=query.get("all") == "1")
         return await run_sync(self._session_list, wanted, before)
+
+    def find(self, text: str) -> list[Context]:
+        """Rules, skills, lessons and sessions with all of these words. Blocks."""
+        words = text.casefold().split()
+        skills = [
+            {
+                "label": one.name if one.is_skill else one.body,
+                "kind": one.kind,
+                "href": f"/ui/rules/{one.name}",
+            }
+            for one in self.home.rulebook.skills()
+            if all(word in f"{one.name} {one.trigger} {one.body}".casefold() for word in words)
+        ]
+        titles = self.home.titles
+        named = (
+            titles.search(text, _SEARCH_S, self.home.overview.ids())[0][:_FOUND] if words else []
+        )
+        sessions = [
+            {"label": title, "kind": "session", "href": f"/ui/sessions/{quote(session, safe='')}"}
+            for session, title in titles.of(named).items()
+        ]
+        return [*skills[:_FOUND], *sessions] if words else []
 
     async def read_titles(self) -> None:
         """Read the titles of all sessions, a few at a time, so that a search finds all of them.

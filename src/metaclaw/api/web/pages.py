@@ -343,6 +343,11 @@ class Pages:
                 "this form was not made for your session; reload the page and try again", 403
             )
 
+    @route("GET", "/ui/find", "Page: what has these words", ("q",), is_page=True)
+    async def _find(self, request: ApiRequest) -> object:
+        self._titles_wanted.set()
+        return {"found": await run_sync(self._content.find, request.query.get("q", "")[:200])}
+
     @route("GET", "/ui/live", "Page: a stream that says when something changed", is_page=True)
     async def _live(self, request: ApiRequest) -> object:
         if self._streams >= _MOST_STREAMS:
