@@ -72,6 +72,17 @@ async def test_a_filter_leaves_out_other_agents_models_projects_and_people(stage
     assert (await stage.get("/api/progress"))["choices"]["people"] == ["ann"]
 
 
+async def test_new_answers_are_added_to_those_counted_and_forgotten_ones_leave(
+    stage: Stage,
+) -> None:
+    (first,) = await answered(stage, 0, [8.0])
+    assert plot_of(await stage.get("/api/progress"), "traffic")["main"][-1] == 2 * 18
+    await answered(stage, 0, [8.0, 8.0])
+    assert plot_of(await stage.get("/api/progress"), "traffic")["main"][-1] == 6 * 18
+    await stage.http.post(f"/api/sessions/{first.session}/forget")
+    assert plot_of(await stage.get("/api/progress"), "traffic")["main"][-1] == 4 * 18
+
+
 async def test_only_what_came_before_is_a_repeat(stage: Stage) -> None:
     episodes = SqlEpisodes(stage.database)
     for ago, failed, avoided in (
@@ -161,7 +172,8 @@ async def test_days_are_those_of_the_machine_when_its_clock_is_put_back(
             at = Times(begins + timedelta(hours=hours), None, 1.0)
             await stage.record(replace(turn, id=new_turn_id(), times=at))
         now = datetime(2026, 10, 27, 12, tzinfo=UTC)
-        progress = SqlProgress(stage.database, lambda: now)
+        progress = SqlProgress(stage.database)
+        progress._clock = lambda: now
         rows = progress.answers(date(2026, 10, 20), ProgressFilter())
         days = {row.day: row.times for row in rows if row.day.month == 10}
         assert days == {date(2026, 10, 24): 1, date(2026, 10, 25): 4, date(2026, 10, 26): 1}

@@ -16,7 +16,7 @@ from metaclaw.clock import local_today
 from metaclaw.domain.compliance import Compliance, RuleResult
 from metaclaw.domain.skill import GenerationChange, Lesson
 from metaclaw.domain.status import SERVED, Spending
-from metaclaw.store import DayOfAnswers, DayOfRule, ProgressFilter, SqlPolicies, SqlProgress
+from metaclaw.store import DayOfAnswers, DayOfRule, ProgressFilter, SqlPolicies
 
 _PERIODS: Final = {"day": 30, "week": 12, "month": 12}
 _MOST_SERIES: Final = 5
@@ -95,7 +95,7 @@ class ProgressRoutes:
         )
         periods = Periods(by, local_today())
         since, owner = periods.first[0], home.person.is_owner
-        stored = SqlProgress(home.database, user=None if owner else home.person.name)
+        stored = home.progress
         found = stored.repeats(since, wanted)
         repeats = [
             ("prevented" if one.is_prevented else "came again", one.at.astimezone().date(), 1.0)

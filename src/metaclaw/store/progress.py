@@ -2,8 +2,9 @@
 came again or were prevented.
 """
 
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from itertools import pairwise
 from time import localtime
@@ -28,13 +29,23 @@ from metaclaw.domain.compliance import RuleResult
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.status import SERVED
 from metaclaw.domain.turn import TurnEnd
-from metaclaw.store.database import Queries
+from metaclaw.store.database import Database, Queries
+from metaclaw.store.dialects import committed
 from metaclaw.store.episodes import AVOIDED, FAILED
-from metaclaw.store.schema import episodes, rule_counts, rule_results, sessions, spending, turns
+from metaclaw.store.schema import (
+    episodes,
+    forgotten,
+    rule_counts,
+    rule_results,
+    sessions,
+    spending,
+    turns,
+)
 
 _DAY_US = 86_400_000_000
 _WIDTH = 100_000
 """More than there are classes of durations."""
+_MOST_COUNTED = 16
 _LATE = timedelta(days=1)
 """A turn is recorded at most so long after its request."""
 
@@ -90,8 +101,23 @@ class FilterChoices:
     people: Sequence[str]
 
 
+@dataclass(slots=True)
+class _Counted:
+    """Sums of the answers up to a turn, so that only new ones are read: counting 100,000 takes too
+    long to be done for each look.
+    """
+
+    upto: int
+    sums: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+
+
 class SqlProgress(Queries):
     """Reads sums by day, from a day on. Raises StoreError. For a `user` others' turns are left out."""
+
+    def __init__(self, database: Database, *, user: str | None = None) -> None:
+        super().__init__(database, user=user)
+        self._lock = threading.Lock()
+        self._counted: dict[tuple[object, ...], _Counted] = {}
 
     def answers(self, since: date, wanted: ProgressFilter) -> list[DayOfAnswers]:
         """The answers by day, provider and duration, which is exact to 1 ms below 0.2 s, to
@@ -99,29 +125,43 @@ class SqlProgress(Queries):
         """
         day, began = _day_of(turns.c.received_us, since, self._clock()), _midnight(since)
         number = (day * _WIDTH + _duration_class()).label("number")
-        with self._database.reading("counting answers") as connection:
-            query = (
-                select(number, turns.c.provider, func.count(), func.sum(_TOKENS))
-                .where(
-                    turns.c.seq >= _first_since(connection, began - _LATE),
-                    turns.c.received_us >= began,
-                    turns.c.outcome != TurnEnd.CANCELLED,
-                    self._of_user(turns),
-                    *_of_session(turns, wanted),
-                    *_equal(turns.c.agent, wanted.agent),
-                    *_equal(turns.c.model, wanted.model),
-                )
-                .group_by(number, turns.c.provider)
+        query = (
+            select(number, turns.c.provider, func.count(), func.sum(_TOKENS))
+            .where(
+                turns.c.received_us >= began,
+                turns.c.outcome != TurnEnd.CANCELLED,
+                self._of_user(turns),
+                *_of_session(turns, wanted),
+                *_equal(turns.c.agent, wanted.agent),
+                *_equal(turns.c.model, wanted.model),
             )
+            .group_by(number, turns.c.provider)
+        )
+        newest = select(func.max(turns.c.seq)).where(committed(self._database.kind, turns))
+        deleted = select(func.count()).select_from(forgotten), select(func.min(turns.c.seq))
+        with self._lock, self._database.reading("counting answers") as connection:
+            key = (since, wanted, *map(connection.scalar, deleted))
+            if key not in self._counted:
+                if len(self._counted) >= _MOST_COUNTED:
+                    self._counted.clear()
+                self._counted[key] = _Counted(_first_since(connection, began - _LATE) - 1)
+            counted = self._counted[key]
+            upto = connection.scalar(newest) or 0
+            for row in connection.execute(
+                query.where(turns.c.seq > counted.upto, turns.c.seq <= upto)
+            ):
+                sums = counted.sums.setdefault((row[0], row[1]), [0, 0])
+                sums[0] += row[2]
+                sums[1] += int(row[3])
+            counted.upto = max(upto, counted.upto)
             return [
                 DayOfAnswers(
-                    _EPOCH + timedelta(days=row[0] // _WIDTH),
-                    row[1],
-                    _seconds(row[0] % _WIDTH),
-                    row[2],
-                    int(row[3] or 0),
+                    _EPOCH + timedelta(days=number // _WIDTH),
+                    provider,
+                    _seconds(number % _WIDTH),
+                    *sums,
                 )
-                for row in connection.execute(query)
+                for (number, provider), sums in counted.sums.items()
             ]
 
     def rules(self, since: date, wanted: ProgressFilter) -> list[DayOfRule]:

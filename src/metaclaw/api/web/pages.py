@@ -114,13 +114,16 @@ class Pages:
         self._titles_wanted = asyncio.Event()
 
     async def prepare(self) -> None:
-        """Compile the templates; once a list of sessions is opened, read all titles, and return."""
+        """Compile the templates and count the answers of the last days; once a list of sessions is
+        opened, read all titles, and return.
+        """
         await run_sync(_compile)
-        await self._titles_wanted.wait()
         try:
+            await self._content.call("GET", "/api/progress")
+            await self._titles_wanted.wait()
             await self._content.read_titles()
         except StoreError as error:
-            log.warning("titles.unread reason=%s", error)
+            log.warning("pages.not_prepared reason=%s", error)
 
     def table(self) -> list[Route]:
         pages = [
