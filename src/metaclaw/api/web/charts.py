@@ -35,7 +35,9 @@ def chart(
     width, scale = 100 / max(1, len(labels)), (steps[0], steps[-1])
     every = -(-len(labels) // _MOST_LABELS)
     rows = [(label, [values[at] for values in series.values()]) for at, label in enumerate(labels)]
-    newest = ", ".join(f"{name} {amount(values[-1], unit)}" for name, values in series.items())
+    newest = ", ".join(
+        f"{name} {amount(values[-1], unit)}" for name, values in series.items() if values
+    )
     drawn = _lines if plot["kind"] == "lines" else _bars
     return {
         **{name: plot[name] for name in ("name", "title", "unit")},
