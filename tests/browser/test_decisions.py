@@ -191,6 +191,9 @@ def test_a_version_is_promoted_and_rolled_back(program: Program, page: PageDrive
     page.open("/ui/training")
     page.assert_shows("Version 1 answers")
     page.assert_shows("On 40 held-out prompts: better on 12, worse on 3")
+    page.assert_shows("General abilities: 90 % untrained, 95 % with it.")
+    for plot in ("gate", "made"):
+        page.browser.wait_for(f"document.querySelector('#plot-{plot} svg[role=img]') !== null")
     page.press("Promote", "#versions")
     page.agree()
     page.assert_shows("Version 2 answers now.")

@@ -39,6 +39,7 @@ def test_no_page_has_a_serious_finding(
     turn, session = agents["export-again"].turn, agents["export"].session
     paths = [
         "/",
+        "/ui/progress",
         "/ui/sessions",
         f"/ui/sessions/{session}",
         f"/ui/turns/{turn}",
@@ -159,7 +160,7 @@ def test_keys_move_and_the_page_works_without_its_script(
     program: Program, agents: dict[str, Agent], page: PageDriver
 ) -> None:
     page.open("/")
-    for key in ("2", "j"):
+    for key in ("3", "j"):
         page.browser.run(
             f"document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles:"
             " true}))"
@@ -176,3 +177,29 @@ def test_keys_move_and_the_page_works_without_its_script(
         " one.action.includes('rule-remove')).requestSubmit()"
     )
     page.assert_shows("Sure?")
+
+
+def test_the_palette_goes_to_a_page_a_rule_and_a_session_by_their_words(
+    program: Program, agents: dict[str, Agent], page: PageDriver
+) -> None:
+    for words, path in (
+        ("cost", "/ui/cost"),
+        ("migrate deploy", "/ui/rules/migrate-before-deploy"),
+        ("flaky", f"/ui/sessions/{agents['flaky'].session}"),
+    ):
+        page.open("/")
+        page.browser.run(
+            "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'k', ctrlKey: true,"
+            " bubbles: true}))"
+        )
+        page.browser.run(
+            f"$('find').value = '{words}'; $('find').dispatchEvent(new Event('input', {{bubbles: true}}))"
+        )
+        page.browser.wait_for(
+            f"$('found').querySelector('[aria-selected=true]')?.dataset.href === '{path}'"
+        )
+        assert page.findings() == []
+        page.browser.run(
+            "$('find').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', bubbles: true}))"
+        )
+        page.browser.wait_for(f"location.pathname === '{path}'")

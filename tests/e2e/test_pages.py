@@ -151,7 +151,7 @@ def test_turns_without_an_answer_are_failed_on_the_page_and_in_the_terminal(
 
 
 def test_keys_are_offered_for_the_pages_there_are(program: Program) -> None:
-    assert "1 – 5go to a page" in page(program, "/")
+    assert "1 – 6go to a page" in page(program, "/")
 
 
 def test_sessions_without_a_main_turn_are_hidden_and_the_last_turn_is_a_main_one(
@@ -235,6 +235,8 @@ def test_every_page_is_there_on_a_new_home_without_training(
             "/",
             "/ui",
             "/ui?lessons=all",
+            "/ui/progress",
+            "/ui/progress?by=month",
             "/ui/sessions",
             "/ui/rules",
             "/ui/cost",

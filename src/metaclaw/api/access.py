@@ -54,6 +54,7 @@ ACCESS: Final[Mapping[str, Access]] = {
     "GET /api/turns/{id}/why": _READ_OWN,
     "POST /api/feedback": _CHANGE_OWN,
     "GET /api/projects": _READ_OWN,
+    "GET /api/progress": _READ_OWN,
     "GET /api/events": _READ_OWN,
     # What was learned
     "GET /api/rules": _READ_OWN,
@@ -93,6 +94,7 @@ ACCESS: Final[Mapping[str, Access]] = {
     "POST /api/policy/rollback": _OWNERS,
     # The pages
     "GET /ui": _OWNERS,
+    "GET /ui/progress": _READ_OWN,
     "GET /ui/sessions": _READ_OWN,
     "GET /ui/sessions/{id}": _READ_OWN,
     "GET /ui/turns/{id}": _READ_OWN,
@@ -101,6 +103,7 @@ ACCESS: Final[Mapping[str, Access]] = {
     "GET /ui/training": _OWNERS,
     "GET /ui/cost": _OWNERS,
     "GET /ui/keys": _OWNERS,
+    "GET /ui/find": _READ_OWN,
     "GET /ui/live": _READ_OWN,
     "POST /ui/do/{action}": _CHANGE_OWN,
     "GET /ui/sign-in": _EVERYONE,

@@ -60,7 +60,7 @@ class Cost:
         sums = self.spending.sums(self.budget.first_day(days))
         own = {key: spent for key, spent in sums.items() if key.purpose != SERVED}
         purposes = _grouped((key.purpose, spent) for key, spent in own.items())
-        kinds = _grouped(((key.day, _kind(key.purpose)), spent) for key, spent in sums.items())
+        kinds = _grouped(((key.day, kind_of(key.purpose)), spent) for key, spent in sums.items())
         return {
             "budget": budget,
             "prices_as_of": PRICES_AS_OF,
@@ -82,7 +82,7 @@ class Cost:
         }
 
 
-def _kind(purpose: str) -> str:
+def kind_of(purpose: str) -> str:
     return {SERVED: "traffic", ENFORCED: "enforcement"}.get(purpose, "learning")
 
 

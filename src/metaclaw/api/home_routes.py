@@ -19,7 +19,14 @@ from metaclaw.domain.person import HOME, Person
 from metaclaw.domain.policy import Serving
 from metaclaw.domain.skill import Skill
 from metaclaw.skills import Reach, Rulebook, Teams
-from metaclaw.store import Database, LedgerReader, Overview, SqlCandidates, SqlKeys
+from metaclaw.store import (
+    Database,
+    LedgerReader,
+    Overview,
+    SqlCandidates,
+    SqlKeys,
+    SqlProgress,
+)
 
 if TYPE_CHECKING:
     from metaclaw.learn import OwnerActions
@@ -95,6 +102,10 @@ class HomeRoutes:
     @cached_property
     def overview(self) -> Overview:
         return Overview(self.database, user=self._user)
+
+    @cached_property
+    def progress(self) -> SqlProgress:
+        return SqlProgress(self.database, user=self._user)
 
     @cached_property
     def candidates(self) -> SqlCandidates:

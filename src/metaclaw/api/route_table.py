@@ -10,6 +10,7 @@ def home_table(home: HomeRoutes) -> list[Route]:
     from metaclaw.api.keys import KeyRoutes
     from metaclaw.api.learning import LearningRoutes
     from metaclaw.api.policy import PolicyRoutes
+    from metaclaw.api.progress import ProgressRoutes
     from metaclaw.api.rules import EnforcementRoutes, RuleRoutes
     from metaclaw.api.sessions import SessionRoutes
     from metaclaw.api.skills import SkillRoutes
@@ -19,5 +20,5 @@ def home_table(home: HomeRoutes) -> list[Route]:
     return routes_of(
         *(SessionRoutes(home), WhyRoutes(home), LearningRoutes(home), SkillRoutes(home)),
         *(RuleRoutes(home), AgentFileRoutes(home), home.cost, PolicyRoutes(home)),
-        *(EnforcementRoutes(home), KeyRoutes(home), WhatIfRoutes(home)),
+        *(EnforcementRoutes(home), KeyRoutes(home), WhatIfRoutes(home), ProgressRoutes(home)),
     )

@@ -288,7 +288,7 @@ def _piece(part: Part, placed: Sequence[str], most: int) -> ShownPart:
         case Reasoning():
             return _cut("thinking", part.text or "(not shown by the provider)", (), most)
         case ToolCall():
-            return _cut("call", part.arguments, (), most, title=part.name)
+            return _cut("call", part.arguments, (), _MOST_CHARS, title=part.name)
         case ToolResult():
             return _cut(
                 "result", "\n".join(inner(part.parts)), placed, most, is_error=part.is_error

@@ -7,6 +7,7 @@ from metaclaw.privacy.lesson_review import review_lesson
 from metaclaw.privacy.provenance import (
     Passage,
     PassageSource,
+    command_in,
     marked_message,
     own_words,
     passages_of,

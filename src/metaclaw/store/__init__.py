@@ -39,6 +39,7 @@ from metaclaw.store.overview import (
 )
 from metaclaw.store.policy_files import PolicyFiles
 from metaclaw.store.policy_versions import SqlPolicies, VersionOutcome
+from metaclaw.store.progress import DayOfAnswers, DayOfRule, ProgressFilter, SqlProgress
 from metaclaw.store.reader import (
     EndedSession,
     LearningCounts,

@@ -1,9 +1,10 @@
 """The values for each page's template. Store reads run in threads."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import anyio
 from anyio.to_thread import run_sync
@@ -20,19 +21,20 @@ from metaclaw.api.views import (
     skill_view,
     verdict_view,
 )
+from metaclaw.api.web.charts import chart, period_labels
 from metaclaw.api.web.formats import (
     DAYS,
-    cost_bars,
-    curve_points,
+    compared,
     day_name,
     differences,
+    moment,
     provider_use,
     week_of,
 )
-from metaclaw.clock import utc_now
-from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.clock import local_today, utc_now
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import GenerationChange, Rule, Skill
-from metaclaw.domain.turn import ATTEMPT, Turn, TurnKind
+from metaclaw.domain.turn import ATTEMPT, REMINDER, Placement, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store import SessionFilter, SkillVersion
 
@@ -44,7 +46,9 @@ _SEARCH_S: Final = 0.05
 _READ_AT_ONCE: Final = 10
 _READ_PAUSE_S: Final = 0.02
 _MOST_FOUND: Final = 300
+_FOUND: Final = 8
 _SHORT_CHARS: Final = 6_000
+_PROGRESS: Final = ("by", "agent", "model", "project", "person")
 _NIGHT: Final = ("window.opened", "window.shut", "policy", "batch.dropped")
 Context = dict[str, Any]
 Call = Callable[..., Awaitable[dict[str, Any]]]
@@ -62,13 +66,15 @@ class Page:
     template: str
     active: str
     title: str
+    rows: str
+    """What the page gives as JSON and CSV: the name of a value of its template."""
 
 
-def page(path: str, template: str, active: str, title: str) -> Callable[[Read], Read]:
+def page(path: str, template: str, active: str, title: str, rows: str) -> Callable[[Read], Read]:
     """Mark a method of PageContent that returns the values for a page's template."""
 
     def mark(read: Read) -> Read:
-        PAGES[read.__name__] = Page(path, template, active, title)
+        PAGES[read.__name__] = Page(path, template, active, title, rows)
         return read
 
     return mark
@@ -89,7 +95,7 @@ class PageContent:
     curve: Callable[[], Sequence[float]] = tuple
     """The mean reward of each training step of the newest run. Blocks."""
 
-    @page("/ui", "today.html", "today", "Today")
+    @page("/ui", "today.html", "today", "Today", "lessons")
     async def today(self, asked: ApiRequest) -> Context:
         """Lessons, cost, pending decisions and problems. With `lessons=all` in the query, every
         lesson, not only the newest.
@@ -115,6 +121,7 @@ class PageContent:
             "waiting": waiting,
             "questions": [one for one in rules if one["name"] in names],
             "days": days,
+            "lessons": lessons,
             "budget": cost["budget"],
             "served": served,
             "learned_today": learned_today,
@@ -122,7 +129,29 @@ class PageContent:
             "are_all_shown": with_all,
         }
 
-    @page("/ui/sessions", "sessions.html", "sessions", "Sessions")
+    @page("/ui/progress", "progress.html", "progress", "Progress", "points")
+    async def progress(self, asked: ApiRequest) -> Context:
+        """Whether it gets better, by day, week or month."""
+        wanted = {name: asked.query[name] for name in _PROGRESS if asked.query.get(name)}
+        found = await self.call("GET", "/api/progress", **wanted)
+        by, periods = found["by"], found["periods"]
+        labels = period_labels(periods, by)
+        marks = {one["at"]: f"v{one['version']}" for one in reversed(found["versions"])}
+        return {
+            **found,
+            "query": wanted,
+            "labels": labels,
+            "shown": [compared(figure, by) for figure in found["figures"]],
+            "charts": [chart(plot, labels, marks) for plot in found["plots"]],
+            "points": [
+                {"plot": plot["name"], "series": name, "period": period, "value": value}
+                for plot in found["plots"]
+                for name, values in plot["series"].items()
+                for period, value in zip(periods, values, strict=True)
+            ],
+        }
+
+    @page("/ui/sessions", "sessions.html", "sessions", "Sessions", "sessions")
     async def sessions(self, asked: ApiRequest) -> Context:
         """A list of sessions, filtered and searched."""
         query = asked.query
@@ -133,6 +162,28 @@ class PageContent:
         wanted = SessionFilter(text, agent, known, with_side_only=query.get("all") == "1")
         return await run_sync(self._session_list, wanted, before)
 
+    def find(self, text: str) -> list[Context]:
+        """Rules, skills, lessons and sessions with all of these words. Blocks."""
+        words = text.casefold().split()
+        skills = [
+            {
+                "label": one.name if one.is_skill else one.body,
+                "kind": one.kind,
+                "href": f"/ui/rules/{one.name}",
+            }
+            for one in self.home.rulebook.skills()
+            if all(word in f"{one.name} {one.trigger} {one.body}".casefold() for word in words)
+        ]
+        titles = self.home.titles
+        named = (
+            titles.search(text, _SEARCH_S, self.home.overview.ids())[0][:_FOUND] if words else []
+        )
+        sessions = [
+            {"label": title, "kind": "session", "href": f"/ui/sessions/{quote(session, safe='')}"}
+            for session, title in titles.of(named).items()
+        ]
+        return [*skills[:_FOUND], *sessions] if words else []
+
     async def read_titles(self) -> None:
         """Read the titles of all sessions, a few at a time, so that a search finds all of them.
         Raises StoreError.
@@ -142,13 +193,28 @@ class PageContent:
             await run_sync(self.home.titles.of, unread[at : at + _READ_AT_ONCE])
             await anyio.sleep(_READ_PAUSE_S)
 
-    @page("/ui/sessions/{id}", "session.html", "sessions", "One session")
+    @page("/ui/sessions/{id}", "session.html", "sessions", "One session", "turns")
     async def session(self, asked: ApiRequest) -> Context:
         """One session with its turns, a few at a time."""
         cursor, with_side = asked.number("after", 0), asked.query.get("side") == "1"
-        return await run_sync(self._session, SessionId(asked.path["id"]), cursor, with_side)
+        found = await run_sync(self._session, SessionId(asked.path["id"]), cursor, with_side)
+        known = set[SkillName]()
+        for one in found["turns"]:
+            places = [place for place in one.pop("placements") if place.text]
+            new = {name: place for place in places for name in place.skills if name not in known}
+            known |= new.keys()
+            one["placed"] = await self._placed(one["row"].id, new) if new else []
+        return found
 
-    @page("/ui/turns/{id}", "turn.html", "sessions", "One turn")
+    async def _placed(self, turn: TurnId, new: Mapping[SkillName, Placement]) -> list[Context]:
+        """What was placed in a turn, where, and why."""
+        try:
+            placed = (await self.call("GET", f"/api/turns/{turn}/why"))["placed"]
+        except ApiError:
+            return []
+        return [{**one, "where": _where(new[one["name"]])} for one in placed if one["name"] in new]
+
+    @page("/ui/turns/{id}", "turn.html", "sessions", "One turn", "messages")
     async def turn(self, asked: ApiRequest) -> Context:
         """One turn: the prompt with placed text marked, the answer, the verdict, and why."""
         turn = asked.path["id"]
@@ -159,7 +225,7 @@ class PageContent:
             context["why"] = None
         return context
 
-    @page("/ui/rules", "rules.html", "rules", "Rules and skills")
+    @page("/ui/rules", "rules.html", "rules", "Rules and skills", "everything")
     async def rules(self, asked: ApiRequest) -> Context:
         """Rules, facts and skills in force, candidates that wait for a decision, and retired
         ones.
@@ -185,10 +251,11 @@ class PageContent:
             "lessons": [one for one in lessons if one["state"] not in ("asked", "withdrawn")],
             "retired": retired[:50],
             "retired_count": len(retired),
+            "everything": [*rules, *skills, *lessons],
             "generations": generations,
         }
 
-    @page("/ui/rules/{name}", "rule.html", "rules", "One rule or skill")
+    @page("/ui/rules/{name}", "rule.html", "rules", "One rule or skill", "versions")
     async def rule(self, asked: ApiRequest) -> Context:
         """One rule, fact or skill: text, source, evidence, versions with differences."""
         name = asked.path["name"]
@@ -208,7 +275,7 @@ class PageContent:
         ]
         return [{**one, **await self.call("GET", f"/api/candidates/{one['id']}")} for one in listed]
 
-    @page("/ui/training", "training.html", "training", "Training")
+    @page("/ui/training", "training.html", "training", "Training", "versions")
     async def training(self, asked: ApiRequest) -> Context:
         """The state of training, recent events, the versions, and the windows of the week."""
         policy = await self.call("GET", "/api/policy", limit="20")
@@ -219,16 +286,16 @@ class PageContent:
         night = utc_now() - timedelta(hours=24)
         return {
             "policy": policy,
+            "versions": policy["versions"],
             "windows": windows,
-            "curve": curve_points(curve),
-            "rewards": curve,
+            "charts": _training_charts(curve, policy["versions"]),
             "night": [one for one in events if one.at >= night and one.kind != "window.opened"][
                 :12
             ],
             "week": week_of([(one.at, one.kind, one.data) for one in events], utc_now()),
         }
 
-    @page("/ui/cost", "cost.html", "cost", "Cost and providers")
+    @page("/ui/cost", "cost.html", "cost", "Cost and providers", "days")
     async def cost(self, asked: ApiRequest) -> Context:
         """Tokens and money by day and purpose; errors and latency by provider."""
         cost = await self.call("GET", "/api/cost", days=str(DAYS))
@@ -239,7 +306,8 @@ class PageContent:
         providers = [{**one, **used.pop(one["name"], {})} for one in status["providers"]]
         return {
             "cost": cost,
-            "bars": cost_bars(cost["days"]),
+            "days": cost["days"],
+            "chart": _cost_chart(cost["days"]),
             "providers": [*providers, *used.values()],
             "days_shown": DAYS,
             "unpriced_tokens": sum(
@@ -249,7 +317,7 @@ class PageContent:
             ),
         }
 
-    @page("/ui/keys", "keys.html", "keys", "Keys")
+    @page("/ui/keys", "keys.html", "keys", "Keys", "keys")
     async def keys(self, asked: ApiRequest) -> Context:
         """The keys of people, and who changed what."""
         return {
@@ -345,7 +413,11 @@ class PageContent:
                 said = read_turn(found.turn, self.home.words, whole=False, most=_SHORT_CHARS)
                 verdict = verdict_view(standings[one.id].verdict) if one.id in standings else None
                 turns.append(
-                    {"row": one, "said": said, "verdict": verdict, "held": held_view(found.turn)}
+                    {
+                        **{"row": one, "said": said, "verdict": verdict},
+                        "held": held_view(found.turn),
+                        "placements": found.turn.placements,
+                    }
                 )
         return {
             "session": row,
@@ -366,7 +438,8 @@ class PageContent:
             raise ApiError(f"there is no turn {turn}", 404)
         return {
             "turn": found.turn,
-            "said": read_turn(found.turn, self.home.words, whole=True),
+            "said": (said := read_turn(found.turn, self.home.words, whole=True)),
+            "messages": [*said.asked, said.answer],
             "title": _turn_title(found.turn, self.home.words),
             "verdict": verdict_view(standing.verdict),
             "role": role_view(found.turn, standing),
@@ -406,6 +479,72 @@ class PageContent:
             "source": place,
             "versions": changes_of(versions),
         }
+
+
+def _cost_chart(days: Sequence[Mapping[str, Any]]) -> Context:
+    """The tokens of each day, also of days on which there were none."""
+    known, first = {str(one["day"]): one for one in days}, local_today() - timedelta(days=DAYS - 1)
+    wanted = [(first + timedelta(days=at)).isoformat() for at in range(DAYS)]
+    series = {
+        name: [
+            sum(known[day][kind][one] for one in ("input_tokens", "output_tokens")) * 1.0
+            if day in known
+            else 0.0
+            for day in wanted
+        ]
+        for name, kind in (("your agents", "traffic"), ("learning", "learning"))
+    }
+    plot = {"name": "days", "title": "Tokens", "unit": "tokens", "kind": "stack", "series": series}
+    return chart(plot, period_labels(wanted, "day"))
+
+
+def _training_charts(
+    rewards: Sequence[float], versions: Sequence[Mapping[str, Any]]
+) -> list[Context]:
+    """The reward of the newest run, what the gate measured of each version, and when they were
+    made.
+    """
+    newest = list(reversed(versions))
+    pairs = [(one["report"] or {}).get("held_out") for one in newest]
+    gate = {
+        "better on held-out prompts": [one and one["better"] / one["pairs"] for one in pairs],
+        "worse": [one and one["worse"] / one["pairs"] for one in pairs],
+        "general abilities": [
+            one["report"] and one["report"]["golden"]["candidate"] for one in newest
+        ],
+    }
+    first = local_today() - timedelta(days=29)
+    days = [first + timedelta(days=at) for at in range(30)]
+    made = [(at.date(), one) for one in newest if (at := moment(one["made_at"]))]
+    states: dict[str, list[float]] = {}
+    for day, one in made:
+        if day in days:
+            states.setdefault(one["state"], [0.0] * len(days))[days.index(day)] += 1
+    steps = [str(at) for at in range(1, len(rewards) + 1)]
+    plots = (
+        ("reward", "Mean reward by step of the newest run", "number", "lines", {"reward": rewards}),
+        ("gate", "What the gate measured of each version", "share", "lines", gate),
+        ("made", "When versions were made", "count", "stack", states),
+    )
+    marks = {days.index(day): f"v{one['version']}" for day, one in made if day in days}
+    labels = (
+        steps,
+        [f"v{one['version']}" for one in newest],
+        period_labels([day.isoformat() for day in days], "day"),
+    )
+    names = ("name", "title", "unit", "kind", "series")
+    return [
+        chart(dict(zip(names, plot, strict=True)), across, marks if plot[0] == "made" else None)
+        for plot, across in zip(plots, labels, strict=True)
+    ]
+
+
+def _where(place: Placement) -> str:
+    if place.anchor == REMINDER:
+        return "as a reminder"
+    if place.call_id is not None:
+        return "behind the result of a failed call"
+    return "because the model asked for it" if place.asked_in is not None else ""
 
 
 def _turn_title(turn: Turn, words: Words) -> str:

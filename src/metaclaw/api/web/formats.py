@@ -90,6 +90,63 @@ def seconds(value: object) -> str:
     return f"{value / 86_400:.1f} days"
 
 
+def amount(value: object, unit: str) -> str:
+    """A number of a plot or figure: a count, a share, tokens, money or seconds."""
+    if not isinstance(value, int | float):
+        return "–"
+    match unit:
+        case "share":
+            return f"{100 * value:.{int(0 < value < 0.1)}f} %"
+        case "money":
+            return wording.money(value)
+        case "seconds":
+            return seconds(value) if value else "0"
+        case "tokens":
+            return tokens(round(value))
+        case "number":
+            return f"{value:.2f}"
+    return count(round(value))
+
+
+_PERIODS: Final = {
+    "day": ("yesterday", "the day before", "today so far"),
+    "week": ("last week", "the week before", "this week so far"),
+    "month": ("last month", "the month before", "this month so far"),
+}
+
+
+def compared(figure: Mapping[str, Any], by: str) -> dict[str, Any]:
+    """A figure of the last whole period beside those of the one before and of the present one; parts
+    as shares. What changed by less than a twentieth is the same.
+    """
+    of, unit, names = (
+        figure["of"],
+        figure["unit"] if figure["of"] is None else "share",
+        _PERIODS[by],
+    )
+
+    def size(at: int) -> float | None:
+        value = figure["values"][at]
+        if of is None:
+            return None if value is None else float(value)
+        return float(value / of[at]) if of[at] else None
+
+    now, before, change = size(-2), size(-3), ""
+    if figure["good"] and now is not None and before is not None:
+        change = "better" if (now > before) == (figure["good"] == "up") else "worse"
+        change = "the same" if abs(now - before) <= before / 20 else change
+    return {
+        "name": figure["name"],
+        "when": names[0],
+        "now": amount(now, unit),
+        "part": f"{count(round(figure['values'][-2]))} of {count(round(of[-2]))}"
+        if of and of[-2]
+        else "",
+        "change": change,
+        "others": [(names[1], amount(before, unit)), (names[2], amount(size(-1), unit))],
+    }
+
+
 def plural(number: object, word: str) -> str:
     """A number with its noun."""
     return f"{count(number)} {word if number == 1 else word + 's'}"
@@ -206,50 +263,6 @@ def provider_use(calls: Sequence[ProviderCall]) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def cost_bars(days: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The tokens of each day as bars of a chart, oldest first, including empty days; heights are
-    percentages of the highest bar.
-    """
-    if not days:
-        return []
-    today = date.fromisoformat(
-        max((str(one["day"]) for one in days), default=local_today().isoformat())
-    )
-    known = {str(one["day"]): one for one in days}
-    wanted = [(today - timedelta(days=back)).isoformat() for back in reversed(range(DAYS))]
-    sums = [
-        (day, _tokens(known.get(day), "learning"), _tokens(known.get(day), "traffic"))
-        for day in wanted
-    ]
-    most = max((own + agents for _, own, agents in sums), default=0) or 1
-    return [
-        {
-            "day": day,
-            "own": own,
-            "agents": agents,
-            "own_h": 100 * own / most,
-            "agents_h": 100 * agents / most,
-        }
-        for day, own, agents in sums
-    ]
-
-
-def _tokens(day: Mapping[str, Any] | None, purpose: str) -> int:
-    return 0 if day is None else int(day[purpose]["input_tokens"] + day[purpose]["output_tokens"])
-
-
-def curve_points(rewards: Sequence[float], width: float = 600.0, height: float = 120.0) -> str:
-    """The points of a polyline through the rewards; empty if there are fewer than two."""
-    if len(rewards) < 2:
-        return ""
-    low, high = min(0.0, *rewards), max(1.0, *rewards)
-    step = width / (len(rewards) - 1)
-    return " ".join(
-        f"{at * step:.1f},{height - height * (one - low) / (high - low):.1f}"
-        for at, one in enumerate(rewards)
-    )
 
 
 def week_of(

@@ -29,7 +29,9 @@ from metaclaw.api.router import (
 from metaclaw.api.status_words import short
 from metaclaw.api.web import formats
 from metaclaw.api.web.actions import ACTIONS, ActionResult, PageActions, back_path
+from metaclaw.api.web.calls import patch_lines, shown_call
 from metaclaw.api.web.content import PAGES, Context, PageContent
+from metaclaw.api.web.export import exported
 from metaclaw.api.web.sign_in import SIGN_IN, SignIn
 from metaclaw.domain import status as wording
 from metaclaw.domain.chat import Json
@@ -68,6 +70,7 @@ _MOST_NOTICES: Final = 100
 _FORMATS: Final = (
     *(
         "ago",
+        "amount",
         "audience",
         "clock",
         "count",
@@ -111,13 +114,16 @@ class Pages:
         self._titles_wanted = asyncio.Event()
 
     async def prepare(self) -> None:
-        """Compile the templates; once a list of sessions is opened, read all titles, and return."""
+        """Compile the templates and count the answers of the last days; once a list of sessions is
+        opened, read all titles, and return.
+        """
         await run_sync(_compile)
-        await self._titles_wanted.wait()
         try:
+            await self._content.call("GET", "/api/progress")
+            await self._titles_wanted.wait()
             await self._content.read_titles()
         except StoreError as error:
-            log.warning("titles.unread reason=%s", error)
+            log.warning("pages.not_prepared reason=%s", error)
 
     def table(self) -> list[Route]:
         pages = [
@@ -194,7 +200,14 @@ class Pages:
                     "error.html",
                     {"reason": f"The store cannot be used now: {error}"},
                 )
-            shown = {"active": page.active, "here": _here(request), **context}
+            if status == 200 and (kind := request.query.get("as")):
+                return await run_sync(exported, context[page.rows], kind, name)
+            shown = {
+                "active": page.active,
+                "here": _here(request),
+                "has_rows": status == 200,
+                **context,
+            }
             if notice := self._notices.get(request.query.get("notice", "")):
                 shown["notice"] = notice
                 if notice.is_shown_once:
@@ -218,6 +231,7 @@ class Pages:
             "token": "" if self._person.role is KeyRole.READER else token,
             "session_token": token,
             "notice": None,
+            "has_rows": False,
             "here": "/",
         }
         return self._plain(template, {**shared, **context}, status, headers)
@@ -332,6 +346,11 @@ class Pages:
                 "this form was not made for your session; reload the page and try again", 403
             )
 
+    @route("GET", "/ui/find", "Page: what has these words", ("q",), is_page=True)
+    async def _find(self, request: ApiRequest) -> object:
+        self._titles_wanted.set()
+        return {"found": await run_sync(self._content.find, request.query.get("q", "")[:200])}
+
     @route("GET", "/ui/live", "Page: a stream that says when something changed", is_page=True)
     async def _live(self, request: ApiRequest) -> object:
         if self._streams >= _MOST_STREAMS:
@@ -414,6 +433,7 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
     )
     made.filters |= {name: getattr(formats, name) for name in _FORMATS} | _WORDS
+    made.filters |= {"call": shown_call, "patch": patch_lines}
     return made
 
 

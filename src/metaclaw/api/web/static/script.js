@@ -141,7 +141,8 @@ function follow() {
     const said = JSON.parse(event.data).said;
     if (said.length) $("said").textContent = said.join(". ");
     clearTimeout(waiting);
-    waiting = setTimeout(() => { if (!document.hidden) look(); }, 120);
+    // Plots of days do not change with each turn, and take long to count.
+    if (!document.querySelector("[data-still]")) waiting = setTimeout(() => { if (!document.hidden) look(); }, 120);
   });
   addEventListener("pagehide", () => stream.close(), { once: true });
 }
@@ -189,8 +190,77 @@ function step(by) {
   next.scrollIntoView({ block: "nearest" });
 }
 
+// --- Going somewhere by words -----------------------------------------------------------------------------------------------
+
+let lookups = 0;
+async function find() {
+  const text = $("find").value.trim(), words = text.toLowerCase().split(/\s+/), mine = ++lookups;
+  const pages = [...document.querySelectorAll("nav[aria-label=Pages] a")]
+    .map((one) => ({ label: one.textContent.trim(), kind: "page", href: one.getAttribute("href") }))
+    .filter((one) => words.every((word) => one.label.toLowerCase().includes(word)));
+  offer(pages);
+  if (!text) return;
+  try {
+    const answer = await fetch(`/ui/find?q=${encodeURIComponent(text)}`);
+    if (answer.ok && mine === lookups) offer([...pages, ...(await answer.json()).found]);
+  } catch { live(false); }
+}
+
+function offer(all) {
+  $("found").replaceChildren(...all.map((one, at) => {
+    const row = document.createElement("li"), kind = document.createElement("span");
+    row.id = `found-${at}`;
+    row.setAttribute("role", "option");
+    row.dataset.href = one.href;
+    row.textContent = one.label;
+    kind.className = "quiet small";
+    kind.textContent = ` ${one.kind}`;
+    row.append(kind);
+    return row;
+  }));
+  choose(0);
+}
+
+function choose(at) {
+  const rows = [...$("found").children];
+  const wanted = rows[Math.max(0, Math.min(at, rows.length - 1))];
+  for (const row of rows) row.setAttribute("aria-selected", String(row === wanted));
+  $("find").setAttribute("aria-activedescendant", wanted ? wanted.id : "");
+  wanted?.scrollIntoView({ block: "nearest" });
+}
+
+function openPalette() {
+  $("find").value = "";
+  find();
+  $("palette").showModal();
+}
+
+if ($("palette")) {
+  const chosen = () => [...$("found").children].findIndex((row) => row.ariaSelected === "true");
+  $("go").hidden = false;
+  $("go").addEventListener("click", openPalette);
+  $("find").addEventListener("input", find);
+  $("find").addEventListener("keydown", (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (by) choose(chosen() + by);
+    else if (event.key === "Enter") $("found").children[chosen()]?.click();
+    else return;
+    event.preventDefault();
+  });
+  $("found").addEventListener("click", (event) => {
+    const row = event.target.closest("li");
+    if (row) location.assign(row.dataset.href);
+  });
+  $("palette").addEventListener("click", (event) => { if (event.target === $("palette")) $("palette").close(); });
+}
+
 document.addEventListener("keydown", (event) => {
   const at = event.target;
+  if ((event.ctrlKey || event.metaKey) && event.key === "k" && areKeysOn() && !document.querySelector("dialog[open]")) {
+    event.preventDefault();
+    openPalette();
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName)) return;
   if (!areKeysOn() || document.querySelector("dialog[open]")) return;
   const page = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);
