@@ -21,6 +21,7 @@ from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import BudgetError, StoreError, UpstreamError
 from metaclaw.learn.supervision import LISTEN_CURSOR
 from metaclaw.ports import Purpose
+from metaclaw.skills import Rulebook
 from tests.learn.learning import ADA, ScriptedLearning, Speaker, Talk
 
 pytestmark = pytest.mark.anyio
@@ -716,6 +717,19 @@ async def test_a_question_about_a_sure_phrase_is_not_in_force_meanwhile(
     await said(learning, words)
     assert learning.names == []
     assert len(learning.of_standing(Standing.WAITING)) == 1
+
+
+async def test_a_rule_in_better_words_is_one_lesson_and_one_that_nobody_confirms_is_two(
+    new_learning: NewLearning,
+) -> None:
+    meant = {"spaces": {"items": [item("Indent with four spaces")]}}
+    script = Script(dict(meant), friends=NOT_WANTED)
+    learning = await new_learning(listener=Speaker("world/listener", script))
+    await said(learning, "From now on, always use four spaces.")
+    await said(learning, "From now on we are friends :)")
+    told = [change.reason for change in Rulebook(learning.library, learning.generations).lately()]
+    assert [reason.split()[0] for reason in told] == ["unconfirmed", "noted", "noted"]
+    assert told[-1] == "noted indent-with-four-spaces"
 
 
 LINTER = "btw always run the linter before u say ur done, u keep forgetting"

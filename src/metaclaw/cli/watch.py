@@ -32,7 +32,7 @@ _RETRY_S = 0.5
 _TEXTS_SHOWN = 3
 _MOST_TEXT = 200
 _SPOKEN = re.compile(
-    r"(?:noted|replaced|retracted|unconfirmed|example) [a-z0-9-]+(?:, [a-z0-9-]+)*"
+    r"(?:noted|replaced|retracted|unconfirmed|reworded|example) [a-z0-9-]+(?:, [a-z0-9-]+)*"
 )
 
 

@@ -51,6 +51,7 @@ from metaclaw.learn.supervision import LISTENED
 from metaclaw.privacy import hidden_text, new_capabilities, own_words
 from metaclaw.skills import (
     CORRECTION_READ,
+    REWORDED,
     UNCONFIRMED,
     Teams,
     applying,
@@ -237,7 +238,7 @@ class RuleWriter:
                     gone = _Lesson("retracted", None, (rule,), UNCONFIRMED)
                     await self._publish(spoken, gone, turns, written_by)
             for rule in await run_sync(self._worded_better, spoken, understood, sure):
-                gone = _Lesson("retracted", None, (rule,), UNCONFIRMED)
+                gone = _Lesson("retracted", None, (rule,), REWORDED)
                 await self._publish(spoken, gone, turns, written_by)
             if number is not None:
                 await run_sync(self.candidates.end_attempt, number)
@@ -528,7 +529,7 @@ class RuleWriter:
         except (SkillError, RefusedError) as error:
             log.info("lesson_not_kept turn=%s reason=%s", spoken.turn, error)
             return False
-        if lesson.reason == UNCONFIRMED:
+        if lesson.reason in (UNCONFIRMED, REWORDED):
             return True  # the better words of a sure phrase are announced
         shown = changed[0]
         data: dict[str, Json] = {

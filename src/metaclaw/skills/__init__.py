@@ -70,7 +70,7 @@ from metaclaw.skills.library_view import (
     explain,
 )
 from metaclaw.skills.query import query_text
-from metaclaw.skills.rulebook import CHECK_ADDED, UNCONFIRMED, Rulebook, Undone
+from metaclaw.skills.rulebook import CHECK_ADDED, REWORDED, UNCONFIRMED, Rulebook, Undone
 from metaclaw.skills.rules import (
     MAX_RULE_CHARS,
     MAX_WHEN_CHARS,

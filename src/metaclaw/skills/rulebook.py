@@ -29,10 +29,11 @@ from metaclaw.skills.scopes import Reach
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 UNCONFIRMED: Final = "unconfirmed"
-CHECK_ADDED: Final = "looked for a check of"
 """The reason of a generation begins with this word if it retires a rule from a sure phrase that the
-model did not confirm.
-"""
+model did not confirm."""
+REWORDED: Final = "reworded"
+"""As above, if the same rule is in force in the model's words."""
+CHECK_ADDED: Final = "looked for a check of"
 _PAGE: Final = 50
 _LATELY: Final = 20
 _MOST_PAGES: Final = 100
@@ -302,18 +303,23 @@ class Rulebook:
         )
 
     def lately(self) -> Iterator[GenerationChange]:
-        """The lessons and undos, newest first, read page by page; without ends of trials and
-        changes of files by hand.
+        """The lessons and undos, newest first, read page by page; without ends of trials, changes
+        of files by hand, and rules that are in force in better words.
         """
         # Not cached, because a forgotten session must disappear from here at once.
         before: int | None = None
+        reworded: set[SkillName] = set()
         for _ in range(_MOST_PAGES):
             page = self.history.changes(before, _LATELY, skip=FILES)
-            yield from (
-                change
-                for change in page
-                if _says_something_else(change) and all(map(self.sees, _skills_of(change)))
-            )
+            for change in page:
+                if change.reason.startswith(REWORDED):
+                    reworded |= change.before.keys()
+                elif (
+                    _says_something_else(change)
+                    and not reworded >= change.before.keys() | change.after.keys()
+                    and all(map(self.sees, _skills_of(change)))
+                ):
+                    yield change
             if len(page) < _LATELY:
                 return
             before = page[-1].number
@@ -335,7 +341,7 @@ class Rulebook:
                 elif (
                     not change.is_revert
                     and change.number not in undone
-                    and not change.reason.startswith((UNCONFIRMED, CHECK_ADDED))
+                    and not change.reason.startswith((UNCONFIRMED, REWORDED, CHECK_ADDED))
                 ):
                     yield change
             before = page[-1].number
