@@ -16,7 +16,7 @@ from metaclaw.config import Config, PriceConfig, build
 from metaclaw.domain.chat import Usage
 from metaclaw.domain.status import SERVED, Spending, SpendingKey
 from metaclaw.errors import BudgetError, StoreError
-from metaclaw.learn.budget import FLOOR_TOKENS, Budget, Price, Prices
+from metaclaw.learn.budget import FLOOR_TOKENS, RESERVE_TOKENS, Budget, Price, Prices
 from metaclaw.ports import Purpose
 from metaclaw.store import Database, SqlSpending, Sums, open_database
 from metaclaw.upstream import Spent, without_waiting
@@ -116,6 +116,22 @@ async def test_verdicts_stop_first_then_skills_and_listening_has_the_last_fifth(
     assert await allowed() == [False, False, True]
     await spend(budget, 200, Purpose.LISTEN)
     assert await allowed() == [False, False, False]
+
+
+async def test_reading_what_people_say_does_not_stop_lessons_before_its_reserve_is_used_up(
+    database: Database,
+) -> None:
+    budget = budget_of(database)
+    await spend(budget, RESERVE_TOKENS - 50, Purpose.LISTEN)
+    await spend(budget, 50, Purpose.CONFIRM)
+    assert budget.account().used_tokens == 0
+    assert await budget.may_spend(Purpose.JUDGE, FLOOR_TOKENS // 2)
+    await spend(budget, FLOOR_TOKENS, Purpose.LISTEN)
+    account = budget.account()
+    assert account.used_tokens == FLOOR_TOKENS
+    assert account.spent.tokens == RESERVE_TOKENS + FLOOR_TOKENS
+    assert not await budget.may_spend(Purpose.EVOLVE, 1)
+    assert not await budget.may_spend(Purpose.LISTEN, 1)
 
 
 async def test_listening_is_refused_rather_than_kept_waiting(database: Database) -> None:

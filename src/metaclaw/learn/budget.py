@@ -7,7 +7,8 @@ the calls under way, and all processes count into the same sums.
 
 Each purpose may spend up to a share of the limit. Verdicts on turns and the training of weights
 stop first, then new skills and the proof of trained weights; the last fifth is only for reading
-messages of people, which have a reserve beyond the default limit.
+messages of people. With the default limit reading has a reserve, which it uses up before it counts:
+who talks much does not stop lessons.
 
 Requests that ask a provider again because of a held rule are never refused, but count against the
 limits."""
@@ -116,18 +117,24 @@ class Account:
     is_for_unpriced: bool
     reserve_tokens: int = 0
     spent: Spending = Spending()  # noqa: RUF009 (frozen)
+    read: Spending = Spending()  # noqa: RUF009 (frozen)
+    """What of it reading messages took."""
 
     @property
     def used_tokens(self) -> int:
         """The tokens that count against the token limit."""
-        return self._counted(self.spent)
+        return self._counted(self.spent) - self._from_reserve
+
+    @property
+    def _from_reserve(self) -> int:
+        return min(self._counted(self.read), self.reserve_tokens)
 
     def has_room(
         self, call: Spending, under_way: Spending, share: float, *, with_reserve: bool = False
     ) -> bool:
         """Whether a call fits into this share of the limits, together with the calls under way."""
         total = self.spent + under_way + call
-        reserve = self.reserve_tokens if with_reserve else 0
+        reserve = self.reserve_tokens if with_reserve else self._from_reserve
         if self._counted(call) and self._counted(total) > share * self.limit_tokens + reserve:
             return False
         return self.limit_cost is None or not call.cost or total.cost <= share * self.limit_cost
@@ -140,14 +147,15 @@ class Account:
         limits = []
         if price is None or not self.is_for_unpriced:
             whole = share * self.limit_tokens
-            limits.append((whole - self._counted(spent), whole, "learning.daily_tokens"))
+            left = whole - self._counted(spent) + self._from_reserve
+            limits.append((left, whole, "learning.daily_tokens"))
         if self.limit_cost is not None and price is not None and price.input > 0.0:
             whole, tokens = share * self.limit_cost, 1e6 / price.input
             limits.append((tokens * (whole - spent.cost), tokens * whole, "learning.daily_cost"))
-        left, whole, setting = min(
+        least, whole, setting = min(
             limits, default=(_UNLIMITED, _UNLIMITED, "learning.daily_tokens")
         )
-        return TokenRoom(max(0, int(left)), int(whole), self.resets_at, setting)
+        return TokenRoom(max(0, int(least)), int(whole), self.resets_at, setting)
 
     def facts(self) -> dict[str, object]:
         """The account as JSON, for `status`."""
@@ -382,7 +390,9 @@ class Budget:
 
     def _account_of(self, now: datetime, sums: Sums) -> Account:
         day, limits = self._day(now), self._limits
-        own = (spent for key, spent in sums.items() if key.day == day and key.purpose != SERVED)
+        own = {
+            key: spent for key, spent in sums.items() if key.day == day and key.purpose != SERVED
+        }
         local = now.astimezone(self._zone)
         midnight = datetime.combine(local.date() + timedelta(days=1), time_of_day.min)
         return Account(
@@ -399,7 +409,8 @@ class Budget:
             reserve_tokens=(
                 RESERVE_TOKENS if limits.daily_tokens is None and limits.daily_cost is None else 0
             ),
-            spent=sum(own, Spending()),
+            spent=sum(own.values(), Spending()),
+            read=_read(own),
         )
 
     def _write(self, sums: Sums) -> bool:
@@ -411,8 +422,12 @@ class Budget:
             return False
         account = self._account
         if account is not None:
-            own = (spent for key, spent in sums.items() if key.day == account.day)
-            self._account = replace(account, spent=sum(own, account.spent))
+            own = {key: spent for key, spent in sums.items() if key.day == account.day}
+            self._account = replace(
+                account,
+                spent=sum(own.values(), account.spent),
+                read=account.read + _read(own),
+            )
         return True
 
     def day_of(self, instant: datetime) -> date:
@@ -431,6 +446,11 @@ class _Charge:
 
     def add(self, spent: Spent) -> None:
         self.spent += spent
+
+
+def _read(sums: Sums) -> Spending:
+    """What reading messages took."""
+    return sum((spent for key, spent in sums.items() if key.purpose in _NEVER_WAITS), Spending())
 
 
 def _share(purpose: Purpose) -> float:
