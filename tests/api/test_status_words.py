@@ -28,13 +28,14 @@ LEARNING: dict[str, Any] = {
     "judge": "world/judge-model",
     "evolver": None,
     "pending": {"turns": 0, "sessions": 2, "evolutions": 1},
-    "noted": [{"at": AT, "reason": "noted use-uv", "put": [{"text": "Use uv."}]}],
+    "noted": [{"at": AT, "reason": "noted use-uv", "put": [{"text": "Use uv."}], "gone": []}],
     "counted": [{"failures": 2, "needed": 3, "words": "wrong dates", "kind": "x"}],
     "rejected": {"reasons": {"broke a replay": 2}, "last": []},
     "budget": {"words": ["45,000 of 300,000 tokens used today (15%)"]},
     "judged_today": {"turns": 6, "of": 48},
     "listener": {"unread": 0, "failing": [], "not_understood": []},
     "unusable": [],
+    "refused": [],
     "set_aside": [],
     "asked": {"judge": {"calls": 30, "failures": 2, "input_tokens": 9000, "output_tokens": 600}},
 }
@@ -239,6 +240,17 @@ def test_a_model_whose_answers_cannot_be_used_is_a_problem_with_what_to_do(
     assert problem["what"] == f"The model that {work} gives unusable answers"
     assert "world/tiny: 9 of the last 9" in problem["why"]
     assert f"metaclaw config set {role}.model" in problem["do"]
+
+
+def test_a_refused_model_is_a_problem_that_says_what_is_asked_instead_and_what_to_do() -> None:
+    asked = {"listen": "", "confirm": "", "evolve": "anthropic/claude"}
+    one = {"model": "openai/claude", "reason": "no such model", "at": AT, "instead": asked}
+    reading, writing = wrong(learning={**LEARNING, "refused": [one]})
+    assert reading["what"] == "Learning cannot ask the model openai/claude"
+    assert reading["why"] == "no such model; what you say is not read"
+    assert "metaclaw config set listen.model MODEL" in reading["do"]
+    assert writing["why"] == "no such model; anthropic/claude is asked instead"
+    assert "metaclaw config set evolver.provider PROVIDER" in writing["do"]
 
 
 def test_a_signal_in_trouble_is_a_problem_and_no_other() -> None:

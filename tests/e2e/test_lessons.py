@@ -59,7 +59,7 @@ def program_of(teacher: Teacher, home: Path, env: Mapping[str, str] | None = Non
 
 
 def session(
-    program: Program, task: str, *calls: tuple[str, str], project: str = "shop"
+    program: Program, task: str, *calls: tuple[str, str], project: str = "shop", model: str = "m"
 ) -> httpx.Response:
     """One request of an agent that made these calls, and the end of its session."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": task}]
@@ -70,7 +70,7 @@ def session(
         messages.append({"role": "tool", "tool_call_id": f"call_{number}", "content": result})
     answer = httpx.post(
         f"{program.url}/v1/chat/completions",
-        json={"model": "m", "messages": messages},
+        json={"model": model, "messages": messages},
         headers={**program.auth, "x-workspace-id": project, "x-session-id": f"{project} {task}"},
         timeout=PATIENCE_S,
     )

@@ -70,6 +70,18 @@ def test_what_is_said_once_is_followed_replaced_and_taken_back(
         ),
     )
 
+    # Only the listener says that it replaces the other; the second opinion takes it for new.
+    told = (
+        f"replaced “{MEANT}” by “Write release dates as 1 Feb 2026”; to have both: metaclaw skills"
+        f" restore {name}"
+    )
+    assert told in program.command("rules").stdout
+    assert told in program.command("status").stdout
+    assert program.command("skills", "restore", name).returncode == 0
+    assert sorted(rules(program)) == sorted((MEANT, "Write release dates as 1 Feb 2026"))
+    assert told not in program.command("rules").stdout
+    assert program.command("undo").returncode == 0
+
     (name,) = (rule["name"] for rule in program.get("/api/rules")["rules"])
     back = understood("", op="retract", targets=[name])
     teacher.listen = lambda prompt: back if "forget" in message_of(prompt) else HEARD_NOTHING

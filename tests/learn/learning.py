@@ -18,7 +18,7 @@ from metaclaw.domain.candidate import Candidate, Standing
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Json, Part, Text, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.turn import Scope, Stamp, Times
+from metaclaw.domain.turn import ModelAt, Scope, Stamp, Times
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.assembly import Learning, LearningStores, owner_of
 from metaclaw.learn.budget import Budget
@@ -125,8 +125,8 @@ class Speakers(Models):
     ) -> Callable[[str, str], Model | None]:
         return lambda provider, model: self._learning.listener
 
-    def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
-        return lambda model: (
+    def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[ModelAt], Model | None]:
+        return lambda served: (
             self._learning.judge if isinstance(section, JudgeConfig) else self._learning.evolver
         )
 

@@ -732,6 +732,62 @@ async def test_a_rule_in_better_words_is_one_lesson_and_one_that_nobody_confirms
     assert told[-1] == "noted indent-with-four-spaces"
 
 
+POINTING = [
+    ("Wir nutzen hier kein ORM.", "Merk dir das für dieses Repo.", "shop"),
+    ("Wir schreiben Tests zuerst.", "Ab jetzt bitte immer so.", None),
+    ("We have a script check.sh.", "Always use it here.", None),
+    ("On n'utilise pas d'ORM.", "À noter pour ce projet.", "shop"),
+    ("Aquí no usamos ORM.", "A partir de ahora así.", None),
+    ("Qui niente ORM.", "D'ora in poi così per questo progetto.", "shop"),
+    ("Aqui não usamos ORM.", "Daqui pra frente assim.", None),
+    ("Wij gebruiken geen ORM.", "Voortaan graag zo in dit project.", "shop"),
+    ("Мы не используем ORM.", "Впредь так.", None),
+    ("我们这里不用ORM。", "请记住这一点。", None),
+    ("ここではORMを使いません。", "覚えておいてください。", None),
+    ("여기서는 ORM을 쓰지 않습니다.", "기억해 주세요.", None),
+]
+"""What is stated, a sentence that only points at it, and the project that this names."""
+
+
+@pytest.mark.parametrize(("stated", "pointing", "project"), POINTING)
+async def test_a_sentence_that_only_points_at_another_is_a_rule_together_with_that_one(
+    new_learning: NewLearning, stated: str, pointing: str, project: str | None
+) -> None:
+    reader = Speaker("world/listener", lambda prompt: UpstreamError("down"))
+    learning = await new_learning(listener=reader)
+    await said(learning, f"{stated} {pointing}", scope=Scope("ada", "shop"))
+    assert rule(learning).body == f"{stated} {pointing}"
+    assert rule(learning).workspace == project
+    meant = item("Use no ORM", scope="project" if project else "everywhere", quote=stated)
+    reader.rule = Script({stated: {"items": [meant]}})
+    learning.clock.pass_by(minutes=20)
+    await learning.listen()
+    assert (rule(learning).body, rule(learning).workspace) == ("Use no ORM", project)
+    assert learning.of_standing(Standing.WAITING) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(pointing for _, pointing, _ in POINTING),
+        "What is an ORM? Always use it here.",
+        "Never do that again.",
+    ],
+)
+async def test_a_sentence_that_points_at_nothing_the_person_stated_is_no_rule(
+    new_learning: NewLearning, words: str
+) -> None:
+    learning = await new_learning()
+    await said(learning, words)
+    assert learning.names == []
+
+
+async def test_what_a_sure_phrase_introduces_is_part_of_its_rule(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    await said(learning, "Merk dir das Format: TT.MM.JJJJ.")
+    assert rule(learning).body == "Merk dir das Format: TT.MM.JJJJ."
+
+
 LINTER = "btw always run the linter before u say ur done, u keep forgetting"
 KEYS = "From now on use tabs and never push to main."
 

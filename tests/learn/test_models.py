@@ -1,5 +1,5 @@
-"""The models that the program calls itself: the configured ones, else the first with a key; the
-embedded model only by name.
+"""The models that the program calls itself: the configured ones, else those that answered a
+person; the embedded model only by name.
 """
 
 from collections.abc import AsyncGenerator
@@ -21,6 +21,7 @@ from metaclaw.domain.chat import (
     Usage,
     Wire,
 )
+from metaclaw.domain.turn import ModelAt
 from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
 from metaclaw.ports import Model, Purpose
 from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, Spent
@@ -46,11 +47,10 @@ class Inside:
         return None
 
 
-def http(name: str, *, passthrough: bool = False) -> HttpEndpoint:
+def http(name: str, *, passthrough: bool = False, models: tuple[str, ...] = ()) -> HttpEndpoint:
     """A provider nobody calls."""
-    return HttpEndpoint(
-        name, "openai", "http://127.0.0.1:1/v1", api_key=PASSTHROUGH if passthrough else "sk-x"
-    )
+    key = PASSTHROUGH if passthrough else "sk-x"
+    return HttpEndpoint(name, "openai", "http://127.0.0.1:1/v1", api_key=key, models=models)
 
 
 def question() -> ChatRequest:
@@ -59,18 +59,43 @@ def question() -> ChatRequest:
     )
 
 
-def test_by_default_the_first_provider_with_credentials_is_asked_with_the_turns_own_model() -> None:
-    models = Models([Inside(), http("forwarding", passthrough=True), http("second"), http("third")])
-    chosen = models.chosen(JudgeConfig())("m-7")
+def test_by_default_the_model_of_the_turn_is_asked_where_it_was_served() -> None:
+    models = Models([http("first"), http("second"), http("third")])
+    chosen = models.chosen(JudgeConfig())(ModelAt("second", "m-7"))
     assert chosen is not None
     assert chosen.name == "second/m-7"
-    assert models.shown(JudgeConfig()) == "second/the model that served the turn"
+    assert models.shown(JudgeConfig()) == "the provider and model that served the turn"
+
+
+@pytest.mark.parametrize("served", ["forwarding", "embedded", "gone"])
+def test_where_the_turns_provider_may_not_be_asked_the_model_that_answered_last_elsewhere_is(
+    served: str,
+) -> None:
+    providers = [Inside(), http("forwarding", passthrough=True), http("second"), http("third")]
+    lately = [ModelAt(served, "m-7"), ModelAt("third", "m-3"), ModelAt("second", "m-2")]
+    chosen = Models(providers, lately=lambda: lately).chosen(JudgeConfig())(ModelAt(served, "m-7"))
+    assert chosen is not None
+    assert chosen.name == "third/m-3"
+    listing = [*providers[:3], http("third", models=("small",))]
+    chosen = Models(listing).chosen(JudgeConfig())(ModelAt(served, "m-7"))
+    assert chosen is not None
+    assert chosen.name == "third/small", "a model of another provider"
+
+
+def test_a_provider_named_without_a_model_is_asked_for_one_of_its_own() -> None:
+    lately = [ModelAt("first", "m-9"), ModelAt("second", "m-2")]
+    models = Models([http("first"), http("second"), http("third")], lately=lambda: lately)
+    named = JudgeConfig(provider="second")
+    for served, asked in (("first", "second/m-2"), ("second", "second/m-7")):
+        chosen = models.chosen(named)(ModelAt(served, "m-7"))
+        assert chosen is not None
+        assert chosen.name == asked
 
 
 def test_who_is_named_is_asked() -> None:
     models = Models([http("first"), http("second")])
     wish = EvolverConfig(provider="second", model="writer")
-    chosen = models.chosen(wish)("m-7")
+    chosen = models.chosen(wish)(ModelAt("first", "m-7"))
     assert chosen is not None
     assert chosen.name == "second/writer" == models.shown(wish)
 
@@ -79,12 +104,14 @@ def test_where_only_the_embedded_model_or_others_credentials_are_there_nobody_is
     only_inside: list[Provider] = [Inside()]
     for providers in ([], only_inside, [*only_inside, http("forwarding", passthrough=True)]):
         models = Models(providers)
-        assert models.chosen(JudgeConfig())("small") is None
+        assert models.chosen(JudgeConfig())(ModelAt("embedded", "small")) is None
         assert models.shown(JudgeConfig()) is None
 
 
 def test_the_embedded_model_is_asked_where_it_is_named() -> None:
-    chosen = Models([Inside(), http("other")]).chosen(JudgeConfig(provider="embedded"))("small")
+    chosen = Models([Inside(), http("other")]).chosen(JudgeConfig(provider="embedded"))(
+        ModelAt("other", "small")
+    )
     assert chosen is not None
     assert chosen.name == "embedded/small"
 
@@ -93,7 +120,7 @@ def test_a_provider_that_is_gone_or_has_no_key_of_ours_is_not_asked() -> None:
     models = Models([http("open"), http("forwarding", passthrough=True)])
 
     def named(provider: str, model: str) -> Model | None:
-        return models.chosen(JudgeConfig(provider=provider, model=model))("m-7")
+        return models.chosen(JudgeConfig(provider=provider, model=model))(ModelAt("open", "m-7"))
 
     assert named("open", "m-1") is not None
     assert named("open", "m-1") is named("open", "m-1")
@@ -112,7 +139,7 @@ async def test_what_was_asked_is_counted_by_purpose_over_all_models() -> None:
         ("b", Purpose.JUDGE),
         ("b", Purpose.EVOLVE),
     ):
-        model = models.chosen(JudgeConfig(provider=provider))("small")
+        model = models.chosen(JudgeConfig(provider=provider))(ModelAt("a", "small"))
         assert model is not None
         await model.ask(question(), purpose)
     assert meter.spent == {

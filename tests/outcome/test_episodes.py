@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -308,6 +309,61 @@ def test_a_tool_that_refuses_in_free_form_has_failed_if_a_variation_then_worked(
     refused = submit("a: 1", "x.json was not accepted: it is not JSON")
     assert not episodes_of(conversation("t", refused))
     assert not episodes_of(conversation("t", accepted, submit('{"a": 1}', "x.json accepted")))
+
+
+def test_a_script_that_speaks_in_its_own_name_has_failed_if_a_variation_does_not() -> None:
+    refused = "ledger: no terminal for colours\n"
+    for command, later in (
+        ("node ledger.js 1", "node ledger.js --plain 1"),
+        ("./bin/ledger.sh", "./bin/ledger.sh --plain"),
+    ):
+        shown = (command, refused), (later, "ledger 1")
+        episode = only("t", *(worked(*one) for one in shown))
+        assert (fix_of(episode), episode.error) == (later, refused.strip())
+        assert (
+            episodes_of(conversation("t", worked(command, refused), worked(later, refused))) == []
+        )
+
+
+def test_what_a_program_that_shows_says_in_its_own_name_is_a_failure() -> None:
+    unknown = (
+        "fatal: ambiguous argument 'main..HEAD': unknown revision or path not in the working tree.\n"
+        "Use '--' to separate paths from revisions, like this:\n"
+        "'git <command> [<revision>...] -- [<file>...]'\n"
+    )
+    for command, output, later in (
+        ("git log --oneline main..HEAD", unknown, "git log --oneline trunk..HEAD"),
+        (
+            "wc --count a",
+            "wc: unrecognized option '--count'\nTry 'wc --help' for more information.",
+            "wc -l a",
+        ),
+    ):
+        episode = only("t", worked(command, output), worked(later, "12"))
+        assert fix_of(episode) == later
+    log = "fatal: the printer is on fire\nUse water\n"
+    assert episodes_of(conversation("t", worked("cat a.log", log), worked("cat b.log", "1"))) == []
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        'Script completed\nWall time 0.8 seconds\nOutput:\n{"chunk_id":"e554c7",'
+        '"wall_time_seconds":0.4,"exit_code":1,"original_token_count":9000,"output":"one\ntwo',
+        "Script completed\nWall time 0.8 seconds\nOutput:\nexit_code=1\nno luck today",
+        "Script completed\nWall time 0.8 seconds\nOutput:\nno luck today\nexit_code: 1",
+    ],
+)
+def test_an_exit_code_in_what_a_script_showed_is_read(output: str) -> None:
+    source = 'const r = await tools.exec_command({"cmd": "./deploy.sh"}); text(r);'
+    call = ToolCall("c", "exec", json.dumps({"input": source}))
+    assert failure_signature(call, ToolResult("c", (Text(output),))).startswith("shell · *.sh · ")
+    fine = (
+        output.replace('code":1', 'code":0')
+        .replace("code=1", "code=0")
+        .replace("code: 1", "code: 0")
+    )
+    assert failure_signature(call, ToolResult("c", (Text(fine),))) == ""
 
 
 def test_ordinary_output_is_no_failure_whatever_was_called_next() -> None:

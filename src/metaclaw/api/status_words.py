@@ -5,7 +5,13 @@ commands show both.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from metaclaw.domain.status import LoopState, money, outcome_word, reason_words
+from metaclaw.domain.status import (
+    LoopState,
+    money,
+    outcome_word,
+    reason_words,
+    replaced_words,
+)
 
 Facts = Mapping[str, Any]
 Line = tuple[str, str]
@@ -25,6 +31,14 @@ _ROLES = {
     "judge": "The model that judges gives unusable answers",
     "evolver": "The model that writes skills gives unusable answers",
 }
+_ASKED_FOR = {
+    "listen": ("what you say is not read", "listen"),
+    "confirm": ("new rules get no second opinion", "listen"),
+    "check": ("rules get no checks", "listen"),
+    "judge": ("answers are not judged", "judge"),
+    "evolve": ("nothing is learned from failures", "evolver"),
+}
+"""What does not happen without a model, by purpose, and the table that names the model."""
 _PENDING = {
     "turns": ("turn", "turns"),
     "sessions": ("ended session", "ended sessions"),
@@ -69,6 +83,7 @@ def problems(status: Facts) -> list[dict[str, Any]]:
             )
             for one in learning["unusable"]
         ),
+        *(problem for one in learning["refused"] for problem in _of_refused(one)),
         *_of_store(status),
         *_of_skills(status["skills"]),
         *(
@@ -120,6 +135,25 @@ def _of_listener(listener: Facts) -> Iterator[dict[str, Any]]:
             do = "They wait for another model: metaclaw config set listen.model MODEL"
             what = "What you say is read and not understood"
             yield _problem("listening", what, why, do, one["at"])
+
+
+def _of_refused(refused: Facts) -> Iterator[dict[str, Any]]:
+    """A provider refuses a model that learning asks; a problem for each table that may name one."""
+    shown = set[str]()
+    for purpose, instead in refused["instead"].items():
+        missing, table = _ASKED_FOR[purpose]
+        if table in shown:
+            continue
+        shown.add(table)
+        effect = f"{instead} is asked instead" if instead else missing
+        yield _problem(
+            "model",
+            f"Learning cannot ask the model {refused['model']}",
+            f"{refused['reason']}; {effect}",
+            f"Name one that you may use: metaclaw config set {table}.provider PROVIDER,"
+            f" metaclaw config set {table}.model MODEL",
+            refused["at"],
+        )
 
 
 def _of_store(status: Facts) -> Iterator[dict[str, Any]]:
@@ -270,6 +304,8 @@ def _labelled(label: str, texts: Iterator[str] | Sequence[str]) -> Iterator[Line
 
 def _noted(change: Facts) -> str:
     """A lesson with its reason and texts."""
+    if replaced := replaced_words(change):
+        return f"{(change['at'] or '')[:16].replace('T', ' ')}  {replaced}"
     words = " / ".join(short(one["text"], _MOST_TEXT) for one in change["put"][:_WORDS_SHOWN])
     when = (change["at"] or "")[:16].replace("T", " ")
     return f"{when}  {reason_words(change['reason'])}{f': {words}' if words else ''}"

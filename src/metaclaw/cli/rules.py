@@ -35,7 +35,7 @@ from metaclaw.cli.output import (
 )
 from metaclaw.cli.rule_files import export, import_, project_id
 from metaclaw.cli.what_if import quick_trial
-from metaclaw.domain.status import EVERYONE, YOU, audience, reason_words
+from metaclaw.domain.status import EVERYONE, YOU, audience, reason_words, replaced_words
 from metaclaw.errors import MetaClawError, SkillError
 
 _MOST_TEXT = 100
@@ -120,19 +120,24 @@ def _listed(home: Path, found: list[Facts]) -> Iterator[str]:
         yield from question_lines(found)
     else:
         yield 'No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."'
-    if count := _messages_being_read(home):
+    learning = _learning(home)
+    in_force = {view["name"] for view in found}
+    for change in learning.get("noted") or ():
+        is_gone = in_force.isdisjoint(one["name"] for one in change["gone"])
+        if is_gone and (replaced := replaced_words(change)):
+            yield f"Your newer words {replaced}."
+    if count := (learning.get("pending") or {}).get("listening", 0):
         verb = "is" if count == 1 else "are"
         yield f"{counted(count, 'message')} of yours {verb} being read; look again in a moment."
 
 
-def _messages_being_read(home: Path) -> int:
-    """The number of messages whose rules are not in the list yet."""
+def _learning(home: Path) -> Facts:
+    """The learning part of the running proxy's status; empty without one."""
     try:
         _, api = connect(home)
-        pending = api.call("GET", "/api/status")["learning"]["pending"]
+        return dict(api.call("GET", "/api/status")["learning"])
     except MetaClawError:
-        return 0
-    return pending["listening"] if pending else 0
+        return {}
 
 
 def _retired(gone: list[Facts]) -> Iterator[str]:

@@ -104,8 +104,8 @@ class JudgeConfig(Section):
     provider: str | None = Field(
         default=None,
         description=(
-            "The provider that answers. Default: the first with a key of its own; without one"
-            " no model judges."
+            "The provider that answers. Default: the one that served the turn; without a provider"
+            " that has a key of its own, no model judges."
         ),
         examples=["openai"],
     )
@@ -164,8 +164,8 @@ class EvolverConfig(Section):
     provider: str | None = Field(
         default=None,
         description=(
-            "The provider that answers. Default: the judge's; without one, only a person's own"
-            " words become skills."
+            "The provider that answers. Default: the one that served the turn; without a provider"
+            " that has a key of its own, only a person's own words become skills."
         ),
         examples=["openai"],
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from operator import add, attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from metaclaw.domain.verdict import Outcome
@@ -143,6 +143,7 @@ any rule is held.
 EVERYONE: Final = "everyone"
 YOU: Final = "you"
 _UNKNOWN_AGENT: Final = "agent not known"
+_TEXT_CHARS: Final = 80
 _UNDID: Final = re.compile(r"undid generation \d+ \((.*)\)", re.DOTALL)
 _GOT: Final = {
     "complied": "The client got the calls of the last attempt, which follow the rules.",
@@ -220,6 +221,20 @@ def reason_words(reason: object) -> str:
     words = str(reason)
     undone = _UNDID.fullmatch(words)
     return words if undone is None else f"took back the change “{reason_words(undone[1])}”"
+
+
+def replaced_words(change: Mapping[str, Any]) -> str:
+    """What a person's newer words took the place of, as `change_view` has it; empty if nothing."""
+    if not (str(change["reason"]).startswith("replaced ") and change["put"] and change["gone"]):
+        return ""
+    old, new = (" / ".join(_brief(one["text"]) for one in change[side]) for side in ("gone", "put"))
+    names = " ".join(str(one["name"]) for one in change["gone"])
+    return f"replaced “{old}” by “{new}”; to have both: metaclaw skills restore {names}"
+
+
+def _brief(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _TEXT_CHARS else f"{line[: _TEXT_CHARS - 1]}…"
 
 
 def attempt_word(end: object, number: int, attempts: int) -> str:

@@ -386,6 +386,14 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelAt:
+    """A model by its name at a provider."""
+
+    provider: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One main turn in its session.
 
@@ -413,6 +421,12 @@ class Step:
     previous: "Step | None" = None
     finish: Finish | None = None
     is_subagent: bool = False
+    provider: str = ""
+
+    @property
+    def served_by(self) -> ModelAt:
+        """The model that gave the answer."""
+        return ModelAt(self.provider, self.model)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeVar
 
 from metaclaw.clock import utc_now
 from metaclaw.config import Config, EvolverConfig, JudgeConfig
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.turn import Step
+from metaclaw.domain.turn import ModelAt, Step
 from metaclaw.learn.admission import Announce, CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, Situations
 from metaclaw.learn.budget import Budget
@@ -124,7 +124,7 @@ class Learning:
         self.generations = SqlGenerations(database, self._now)
         self.steps = StepBuilder(words)
         self.budget = budget or Budget(config, stores.spending)
-        self.models = models or Models(providers, self.budget)
+        self.models = models or Models(providers, self.budget, self.reader.served_lately)
         self.redactor = Redactor(
             KnownSecrets(secrets_of(os.environ, Path.home(), config))
             if config.privacy.redact
@@ -191,6 +191,7 @@ class Learning:
             "listen": self.models.shown_listener(config.listen, config.judge),
             "listener": self.listening.facts,
             "unusable": self.unusable.facts,
+            "refused": self.models.refused,
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
             "counted": self.fast.counted,
@@ -221,7 +222,7 @@ class Learning:
             supervisor.run("procedures", self.procedures.run)
             supervisor.run("tending", self.maintenance.run)
 
-    def _judges(self) -> Callable[[str], Judge | None]:
+    def _judges(self) -> Callable[[ModelAt], Judge | None]:
         section, answered = self._config.judge, self.unusable.of(JUDGE)
         return self._with_model(
             section, lambda model: Judge(model, section.votes, self._render, answered=answered)
@@ -229,16 +230,17 @@ class Learning:
 
     def _with_model(
         self, section: JudgeConfig | EvolverConfig, make: Callable[[Model], _T]
-    ) -> Callable[[str], _T | None]:
+    ) -> Callable[[ModelAt], _T | None]:
         """What `make` makes of the model that a section chooses for a serving model; None without
         one.
         """
         chosen = self.models.chosen(section)
+        made: dict[ModelAt, _T] = {}
 
-        @cache
-        def made_for(model: str) -> _T | None:
-            found = chosen(model)
-            return None if found is None else make(found)
+        def made_for(served: ModelAt) -> _T | None:
+            if served not in made and (found := chosen(served)) is not None:
+                made[served] = make(found)
+            return made.get(served)
 
         return made_for
 

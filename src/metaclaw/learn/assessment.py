@@ -22,7 +22,7 @@ from metaclaw.domain.check import (
 )
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import ALWAYS, Skill, SkillKind
-from metaclaw.domain.turn import Scope, Step
+from metaclaw.domain.turn import ModelAt, Scope, Step
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.store_rpc import AnyLibrary
@@ -142,7 +142,7 @@ class Assessment:
     None. `matches` says whether a rule applies to a task of a speaker, and blocks; `judged` is
     called with the judge's model after each turn that it judged."""
 
-    judge_for: Callable[[str], Judge | None]
+    judge_for: Callable[[ModelAt], Judge | None]
     skill: Callable[[SkillName], Skill | None]
     calibration: Callable[[], Calibration]
     matches: Callable[[Skill, str, Scope], bool]
@@ -179,13 +179,13 @@ class Assessment:
         )
 
     def has_judge(self, step: Step) -> bool:
-        return self.judge_for(step.model) is not None
+        return self.judge_for(step.served_by) is not None
 
     async def asked(self, step: Step, later: Step | None = None) -> Verdict | None:
         """The judge's verdict; None if there is no judge. Raises BudgetError if the budget does not
         allow it now.
         """
-        judge = self.judge_for(step.model)
+        judge = self.judge_for(step.served_by)
         if judge is None:
             return None
         sensed = await run_sync(sense, step, later)

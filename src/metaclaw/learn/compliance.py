@@ -35,6 +35,7 @@ from metaclaw.domain.turn import (
     STOPPED_BY_US,
     EnforcedRule,
     HoldEnd,
+    ModelAt,
     Step,
     Turn,
     TurnEnd,
@@ -82,7 +83,7 @@ class RuleJudge:
     `may_ask` says whether the budget allows it; `judged` counts a turn that a model was asked
     about."""
 
-    judge_for: Callable[[str], Judge | None]
+    judge_for: Callable[[ModelAt], Judge | None]
     may_ask: Callable[[], Awaitable[bool]]
     redact: Callable[[str], str]
     allowance: JudgeAllowance
@@ -92,7 +93,7 @@ class RuleJudge:
         """A judge's votes; None if there is no judge, or if its share of the turns or the budget
         does not allow it now.
         """
-        judge = self.judge_for(step.model)
+        judge = self.judge_for(step.served_by)
         if judge is None or not self.allowance.take():
             return None
         if not await self.may_ask():

@@ -20,6 +20,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.turn import ModelAt
 from metaclaw.domain.verdict import Source
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, claim_turns
@@ -48,7 +49,7 @@ class FastLoop:
     candidates: SqlCandidates
     library: AnyLibrary
     admission: CandidateAdmission
-    writer_for: Callable[[str], Evolver | None]
+    writer_for: Callable[[ModelAt], Evolver | None]
     min_failures: int
     teams: Teams
     pauses_s: Sequence[float] = _PAUSES_S
@@ -163,7 +164,7 @@ class FastLoop:
         return answer is not None and self.is_unread(answer)
 
     async def _from_failures(self, kind: FailureGroup, background: TaskGroup) -> None:
-        if self.writer_for(kind.failures[-1].step.model) is None:
+        if self.writer_for(kind.failures[-1].step.served_by) is None:
             return  # no model can write a skill: the failures may train the weights
         attempt = await claim_turns(
             self.candidates, kind.cause, self.library.view.generation, kind.turns
@@ -174,7 +175,7 @@ class FastLoop:
         await self._write(kind, attempt, background)
 
     async def _write(self, kind: FailureGroup, attempt: int, background: TaskGroup) -> None:
-        writer = self.writer_for(kind.failures[-1].step.model)
+        writer = self.writer_for(kind.failures[-1].step.served_by)
         if writer is None:
             await run_sync(self.candidates.end_attempt, attempt)
         else:

@@ -20,7 +20,7 @@ from metaclaw.domain.chat import Message
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Lesson, Skill
-from metaclaw.domain.turn import Scope, TurnKind
+from metaclaw.domain.turn import ModelAt, Scope, TurnKind
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, claimed, free_turns, is_by_person
 from metaclaw.learn.steps import RecordedSteps
@@ -68,7 +68,7 @@ class LessonLoop:
     generations: SqlGenerations
     library: AnyLibrary
     admission: CandidateAdmission
-    writer_for: Callable[[str], LessonWriter | None]
+    writer_for: Callable[[ModelAt], LessonWriter | None]
     teams: Teams
     least: int
     redact: Callable[[str], str]
@@ -208,10 +208,10 @@ class LessonLoop:
         if await run_sync(self._is_known, failure):
             await run_sync(self.episodes.mark_shown, [failure.signature], failure.sessions)
             return
-        case, model = await run_sync(self._case, failure)
-        writer = None if case is None else self.writer_for(model)
-        if case is None or writer is None:
+        found = await run_sync(self._case, failure)
+        if found is None or (writer := self.writer_for(found[1])) is None:
             return
+        case = found[0]
         # Support before the evolver: these turns never train, whatever becomes of the lesson.
         generation = self.library.view.generation
         async with claimed(self.candidates, LESSON_ATTEMPT, generation, case.unclaimed) as may:
@@ -277,14 +277,14 @@ class LessonLoop:
             for lesson in (*self._lessons(failure.scope), *theirs)
         )
 
-    def _case(self, failure: RecurringFailure) -> tuple[LessonCase | None, str]:
+    def _case(self, failure: RecurringFailure) -> tuple[LessonCase, ModelAt] | None:
         """The newest occurrences of a failure whose turns have not trained weights, and the model
-        that failed.
+        that failed last; None without any.
         """
         shown: list[Occurrence] = []
         support: list[TurnId] = []
         unclaimed: list[TurnId] = []
-        model = ""
+        models: list[ModelAt] = []
         for session in failure.sessions:
             read = self.recorded.conversation(session)
             free = free_turns(self.reader, [session])
@@ -295,18 +295,18 @@ class LessonLoop:
             shown.append(Occurrence(found, found.said or step.task))
             support.append(step.turn)  # its request holds the whole session
             unclaimed += free
-            model = model or step.model
+            models.append(step.served_by)
             if len(shown) == _MOST_SHOWN:
                 break
         if not shown:
-            return None, ""
+            return None
         named = dict.fromkeys(name for one in shown for name in self._signatures(one.episode))
         remedies = (one.episode.remedy for one in shown)
         named |= dict.fromkeys(self.redact(str(remedy)) for remedy in remedies if remedy)
         case = LessonCase(
             tuple(shown), tuple(named), failure.scope, tuple(support), tuple(unclaimed)
         )
-        return case, model
+        return case, models[0]
 
     def _episode(self, messages: Sequence[Message], signature: str) -> Episode | None:
         """The last episode of this signature."""

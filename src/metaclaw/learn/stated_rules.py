@@ -6,7 +6,7 @@ Phrases that always state a rule or fact (`phrases.json`) count without a model.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -449,10 +449,16 @@ def _bounded(phrase: str) -> str:
 
 
 _SURE, _FACT, _NOT, _RETRACT, _WORK_ON = map(_any_of, ("sure", "fact", "not", "retract", "work_on"))
+_PROJECT: Final = _any_of("project")
+_POINTING: Final = re.compile(
+    rf"(?:\W|{_any_of('pointing').pattern}|{_PROJECT.pattern})*", re.IGNORECASE
+)
+"""What is left of a sentence that only points at the one before it, as "Merk dir das für dieses
+Repo."."""
 _MARKED_LINE: Final = re.compile(r"\s*(?:(?://|#|--|/\*|<!--|;|%)|(?:[-*•+]|\d{1,3}[.)])\s)")
 """The beginning of a comment or of a list entry."""
 _ORDER: Final = re.compile(
-    rf"(?:{_any_of('order').pattern})\W+(?!(?:{_any_of('order_not').pattern})(?!['\w]))\w"
+    rf"(?:{_any_of('order').pattern})\W+(?!(?:{_any_of('order_not').pattern})(?!['\w]))(?=\w)"
     rf"|(?:never|always) (?:ever )?(?:{_any_of('order_verb').pattern})(?![\w])",
     re.IGNORECASE,
 )
@@ -465,10 +471,11 @@ def sure_rules(own: str) -> ReadMessage:
     """Rules and facts from sentences that begin with a sure phrase, in the person's words. They
     count only in a message of one paragraph and few sentences: more may be pasted, or another
     program's prompt; not in a comment or list, nor beside an order to translate or correct them. In
-    a short message more phrases are sure."""
+    a short message more phrases are sure. A sentence that only points at the one before it counts
+    together with that one, and alone not at all; one that introduces the next counts with it."""
     sentences = [] if _PARAGRAPHS.search(own.strip()) else list(split_sentences(own))
     is_sure = len(sentences) <= _MOST_SENTENCES
-    return ReadMessage(tuple(_sure_items(own, sentences)) if is_sure else (), None)
+    return ReadMessage(_sure_items(own, sentences) if is_sure else (), None)
 
 
 def takes_back(own: str) -> bool:
@@ -476,17 +483,15 @@ def takes_back(own: str) -> bool:
     return _RETRACT.search(own.replace("’", "'")) is not None
 
 
-def _sure_items(own: str, sentences: Iterable[str]) -> Iterator[RuleItem]:
+def _sure_items(own: str, sentences: Sequence[str]) -> tuple[RuleItem, ...]:
     is_short = len(own) <= _SHORT_CHARS
-    for sentence in sentences:
+    found: list[RuleItem] = []
+    for at, sentence in enumerate(sentences):
         before, _, after = own.partition(sentence)
         filler = _FILLER.match(sentence)
         begin = 0 if filler is None else filler.end()
         if (
-            len(sentence) > _MAX_CHARS
-            or sentence.endswith(_QUESTION)
-            or _NOT.search(sentence)
-            or "…" in sentence
+            not _may_state(sentence)
             or before.rstrip().endswith(_INTRODUCES)
             or _MARKED_LINE.match(before.rpartition("\n")[2] + sentence)
             or _WORK_ON.search(before)
@@ -494,9 +499,34 @@ def _sure_items(own: str, sentences: Iterable[str]) -> Iterator[RuleItem]:
             or any(mark in sentence[:begin] for mark in _INTRODUCES)
         ):
             continue
-        if _SURE.match(sentence, begin) or (
-            is_short and _ORDER.match(sentence.replace("’", "'"), begin)
-        ):
-            yield RuleItem(ItemChange.ADD, SkillKind.RULE, sentence, "", quote=sentence)
-        elif _FACT.match(sentence, begin):
-            yield RuleItem(ItemChange.ADD, SkillKind.FACT, sentence, "", quote=sentence)
+        sure = _SURE.match(sentence, begin) or (
+            _ORDER.match(sentence.replace("’", "'"), begin) if is_short else None
+        )
+        phrase = sure or _FACT.match(sentence, begin)
+        if phrase is None:
+            continue
+        kind, text, scope = (
+            SkillKind.RULE if sure else SkillKind.FACT,
+            sentence,
+            ItemScope.EVERYWHERE,
+        )
+        if sentence.endswith(_INTRODUCES):
+            text = " ".join(sentences[at : at + 2])
+        elif _POINTING.fullmatch(sentence, phrase.end()):
+            if not at or not _may_state(sentences[at - 1]):
+                continue
+            found = [one for one in found if one.text != sentences[at - 1]]
+            text = f"{sentences[at - 1]} {sentence}"
+            scope = ItemScope.PROJECT if _PROJECT.search(sentence) else scope
+        found.append(RuleItem(ItemChange.ADD, kind, text, "", scope=scope, quote=text))
+    return tuple(found)
+
+
+def _may_state(sentence: str) -> bool:
+    """Whether a sentence may be what a person lays down: no question, no report, not too long."""
+    return not (
+        len(sentence) > _MAX_CHARS
+        or sentence.endswith(_QUESTION)
+        or _NOT.search(sentence)
+        or "…" in sentence
+    )

@@ -322,6 +322,7 @@ class StepBuilder:
             is_last=is_last,
             previous=previous,
             is_subagent=turn.is_subagent,
+            provider=turn.provider,
         )
 
     def _after(self, turn: ReadTurn, following: ReadTurn) -> tuple[Message, ...]:

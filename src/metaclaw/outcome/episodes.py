@@ -323,13 +323,22 @@ def _sounds_failed(run: ToolRun) -> bool:
     if run.kind is ToolKind.SHELL and any(map(_OF_SHELL.match, lines[:1])):
         return True
     if _shows_content(run):  # what it shows may be about errors; its own messages bear its name
-        return bool(lines) and all(map(_named_by(run.command), lines[:_FIRST_LINES]))
+        is_own = _named_by(run.command)
+        own = lines[:1] if len(lines) <= _FIRST_LINES else lines[:_FIRST_LINES]
+        return bool(lines) and all(map(is_own, own))
     return any(_FAILED_LINE.match(line) for line in (*lines[:_FIRST_LINES], *lines[-1:]))
 
 
 def _named_by(command: str) -> Callable[[str], bool]:
     """Whether a line begins with the name of a program of the command, as its messages do."""
     begins = tuple(f"{head.split()[0]}: " for head in _heads(command))
+    return lambda line: line.startswith(begins)
+
+
+def _named_by_script(command: str) -> Callable[[str], bool]:
+    """Whether a line begins with the name of a script that the command runs."""
+    files = (word.rsplit("/", 1)[-1] for word in command.split())
+    begins = tuple(f"{file.rpartition('.')[0]}: " for file in files if _SCRIPT.fullmatch(file))
     return lambda line: line.startswith(begins)
 
 
@@ -352,6 +361,8 @@ def _may_have_failed(call: ToolCall, run: ToolRun) -> bool:
     if run.kind is ToolKind.READ:
         return any(map(_refuses, lines))
     if any(map(_named_by(run.command), filter(_OF_SCRIPT.match, lines[:1]))):
+        return True
+    if any(map(_named_by_script(run.command), (*lines[:1], *lines[-1:]))):
         return True
     return any(
         _TELLING.search(line) or _refuses(line) for line in (*lines[:_FIRST_LINES], *lines[-1:])

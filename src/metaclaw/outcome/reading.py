@@ -180,12 +180,13 @@ _HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1([^\n]*)\n.*?(?:\n\s*\2(?=\s*(?:\n
 
 _EXIT_AT_HEAD = re.compile(
     r"(?:^|\n)(?:Exit code:?|Process exited with code|Command failed with exit"
-    r" code|<returncode>|Exit Code:) ?(-?\d{1,5})\b"
+    r" code|<returncode>|Exit Code:|exit_code[:=]"
+    r"|\{\"chunk_id\":[^{}\n]{0,120}\"exit_code\":) ?(-?\d{1,5})\b"  # an object that was cut
 )
 _EXIT_AT_TAIL = re.compile(
     r"(?:Command exited with code|Command finished with exit code|completed with exit code|exited"
     r" with code|Exit Code:|<returncode>"
-    r"|exit (?:status|code):?) ?(-?\d{1,5})\W{0,14}(?:</\w{1,20}>)?\s*$"
+    r"|exit (?:status|code):?|exit_code[:=]) ?(-?\d{1,5})\W{0,14}(?:</\w{1,20}>)?\s*$"
 )
 
 
@@ -559,6 +560,8 @@ _ERROR_HEAD = re.compile(
     r"|command (?:aborted|timed out)|the user (?:rejected|doesn't want|denied))",
     re.IGNORECASE,
 )
+_GIT_FAULT = "fatal: "
+"""How git begins its own messages, also where its output is the content of files."""
 _NO_SUCH_FILE = re.compile(
     r"\benoent\b|\b(?:file|path|directory) (?:was )?not found|no such"
     r" file|\b(?:file|path|directory)\b[^\n]{0,200} does not exist"
@@ -633,8 +636,10 @@ def looks_failed(ran: ToolRun) -> bool:
         return _NO_SUCH_FILE.search(low) is not None or _SCHEMA.find(low) is not None
     if _HANGS.find(ran.text[-200:].lower()):
         return True
-    if _GUARD.search(ran.command[:_MAX_CHARS]) or _only_looks(command_uses(ran.command)):
+    if _GUARD.search(ran.command[:_MAX_CHARS]):
         return False
+    if _only_looks(command_uses(ran.command)):
+        return ran.text.startswith(_GIT_FAULT) and ran.command.split()[0] == "git"
     return _ERROR_HEAD.match(ran.text[:200]) is not None
 
 

@@ -24,7 +24,16 @@ from sqlalchemy import (
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.training import RoleKind, TurnRole, TurnStanding
-from metaclaw.domain.turn import ATTEMPT, Exchange, Scope, SessionTrace, Splice, Turn, TurnKind
+from metaclaw.domain.turn import (
+    ATTEMPT,
+    Exchange,
+    ModelAt,
+    Scope,
+    SessionTrace,
+    Splice,
+    Turn,
+    TurnKind,
+)
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
 from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of
@@ -212,6 +221,14 @@ class LedgerReader(Queries):
         is_mine = and_(turns.c.kind == TurnKind.MAIN, self._of_user(turns))
         recent = self._turns(is_mine, limit=100, newest_first=True)
         return max(recent, key=lambda turn: turn.times.received_at, default=None)
+
+    def served_lately(self) -> list[ModelAt]:
+        """The models that answered the two hundred newest requests of agents, the last one
+        first.
+        """
+        recent = self._turns(turns.c.kind == TurnKind.MAIN, limit=200, newest_first=True)
+        answered = (turn for turn in recent if turn.status < 400)
+        return list(dict.fromkeys(ModelAt(turn.provider, turn.model) for turn in answered))
 
     def sessions_ended(self, after: int, limit: int = 100) -> list[EndedSession]:
         """Session ends behind the cursor `after`, in the order they were recorded. One session may

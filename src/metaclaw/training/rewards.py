@@ -18,7 +18,7 @@ from metaclaw.domain.check import Check, Finding
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Rollout
-from metaclaw.domain.turn import Scope, Step
+from metaclaw.domain.turn import ModelAt, Scope, Step
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.errors import BudgetError, SkillError, TrainingBudgetError
 from metaclaw.learn import always_match, concerns, conversation_of, in_words, is_corrected
@@ -61,7 +61,7 @@ class Rewards:
     the verdict that stands on a recorded turn; `reference` is the answer that the person wanted.
     Each may block."""
 
-    judge_for: Callable[[str], Judge | None]
+    judge_for: Callable[[ModelAt], Judge | None]
     skill: Callable[[SkillName], Skill | None]
     redact: Callable[[str], str]
     verdict: Callable[[TurnId], Verdict | None] = _no_verdict
@@ -77,14 +77,14 @@ class Rewards:
             return True
         return not is_corrected(step) and (
             bool(self._checks(step))
-            or self.judge_for(step.model) is not None
+            or self.judge_for(step.served_by) is not None
             or self._recorded(step) is not None
         )
 
     def needs_judge(self, step: Step) -> bool:
         """Whether answers to this turn cost calls of the judge. Blocks."""
         return (
-            self.judge_for(step.model) is not None
+            self.judge_for(step.served_by) is not None
             and not self._checks(step)
             and self.reference(step) is None
         )
@@ -189,7 +189,7 @@ class Rewards:
 
     async def _by_ranking(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
         """How the texts compare, by one call of the judge; a single one is voted on."""
-        judge = self.judge_for(step.model)
+        judge = self.judge_for(step.served_by)
         if judge is None or len(texts) < 2:
             return await self._by_votes(step, texts)
         room = _MOST_RANKED_CHARS // len(texts)
@@ -200,7 +200,7 @@ class Rewards:
 
     async def _by_votes(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
         """The share of the judge's votes that pass each text."""
-        judge = self.judge_for(step.model)
+        judge = self.judge_for(step.served_by)
         if judge is None:
             return dict.fromkeys(texts)
 

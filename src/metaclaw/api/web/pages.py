@@ -472,6 +472,8 @@ def _with_notice(path: str, number: str) -> str:
 
 def _sentence(kind: str, data: Mapping[str, Json]) -> str:
     text = short(str(data.get("text") or ""), 160)
+    if kind == "replaced" and isinstance(old := data.get("replaces"), list):
+        text = f"{text} (in place of {', '.join(map(str, old))})"
     return {
         "noted": f"Noted: {text}",
         "replaced": f"Changed: {text}",
