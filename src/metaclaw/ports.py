@@ -165,7 +165,9 @@ class GenerationHistory(Protocol):
         """Retired skills, rules and facts, the last retired first."""
 
     def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
-        """For each skill in force: when it first came into force, and when it was last changed."""
+        """For each skill that is or was in force: when it first came into force, and when it was
+        last changed.
+        """
 
 
 class Purpose(StrEnum):

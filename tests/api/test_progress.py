@@ -91,7 +91,8 @@ async def test_only_what_came_before_is_a_repeat(stage: Stage) -> None:
         (1, [], ["exit:make"]),
     ):
         turn = await record(stage)
-        episodes.record(turn.session, turn.scope, TODAY - timedelta(days=ago), failed, avoided)
+        at = TODAY - timedelta(days=ago)
+        episodes.record(turn.session, turn.scope, at, failed, avoided=avoided)
     repeats = plot_of(await stage.get("/api/progress"), "repeats")
     assert repeats["came again"][-5:] == [0, 0, 1, 0, 0]
     assert repeats["prevented"][-5:] == [0, 0, 0, 1, 0]

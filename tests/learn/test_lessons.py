@@ -28,6 +28,12 @@ def writes(text: str = LINE) -> Speaker:
     return Speaker("world/evolver", lambda prompt: {"skills": [lesson]})
 
 
+def placed_in(learning: ScriptedLearning, scope: Scope) -> list[str]:
+    """The lessons in the prompts of a project."""
+    skills = learning.library.view.skills
+    return [one.name for one in skills if one.is_for_workspace(scope.workspace)]
+
+
 async def session(
     learning: ScriptedLearning,
     *ran: Ran,
@@ -39,10 +45,11 @@ async def session(
     talk = Talk(learning, scope, wire=wire)
     talk.agent.hear(task)
     talk.segment = 0
+    placed = placed_in(learning, scope)
     for command, result in ran:
-        await talk.answer(call("Bash", command=command))
+        await talk.answer(call("Bash", command=command), skills=placed)
         talk.agent.give(result)
-    await talk.answer(Text("Done."))
+    await talk.answer(Text("Done."), skills=placed)
     await talk.end()
     await learning.lesson_loop.look()
     return talk
@@ -196,7 +203,7 @@ async def test_a_failure_that_was_not_repaired_counts_against_its_lesson(
     learning = await new_learning(min_failures=3, evolver=writes())
     for _ in range(2):
         await session(learning, BARE, UV)
-    for came in range(2, 5):
+    for came in range(1, 5):
         await session(learning, BARE)
         (use,) = learning.lesson_loop.uses()
         assert (use.count.since, use.count.avoided) == (came, 0)
@@ -215,7 +222,83 @@ async def test_a_lesson_that_is_followed_stays(new_learning: NewLearning) -> Non
         await session(learning, BARE, UV)
     assert learning.names == ["uv-tests"]
     (use,) = learning.lesson_loop.uses()
-    assert (use.count.before, use.count.since, use.count.avoided) == (1, 7, 12)
+    assert (use.count.before, use.count.since, use.count.avoided) == (2, 6, 12)
+
+
+def counts(learning: ScriptedLearning) -> tuple[int, int, int]:
+    (use,) = learning.lesson_loop.uses()
+    return use.count.before, use.count.since, use.count.avoided
+
+
+async def test_only_a_call_that_follows_a_lesson_counts_as_spared(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    for other in ("pytest --version", "uv sync", "git status"):
+        await session(learning, (other, "fine"))
+    assert counts(learning) == (2, 0, 0)
+    await session(learning, UV)
+    assert counts(learning) == (2, 0, 1)
+
+
+async def test_a_lesson_counts_in_sessions_that_had_it_from_their_first_prompt_on(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    talks = [Talk(learning, SHOP) for _ in range(2)]
+    for talk in talks:  # they begin before the lesson is there
+        talk.agent.hear("Fix the rounding.")
+        talk.segment = 0
+        await talk.answer(call("Bash", command="ls"))
+        talk.agent.give("a.py")
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    for talk, ran in zip(talks, ((BARE, UV), (UV,)), strict=True):
+        for command, result in ran:
+            await talk.answer(call("Bash", command=command), skills=["uv-tests"])
+            talk.agent.give(result)
+        await talk.answer(Text("Done."), skills=["uv-tests"])
+        await talk.end()
+    await learning.lesson_loop.look()
+    assert counts(learning) == (3, 0, 0)
+
+
+async def test_an_ignored_lesson_is_withdrawn_also_in_a_busy_home(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    for number in range(5):
+        assert learning.names == ["uv-tests"]
+        for _ in range(2):
+            await session(learning, ("pytest --version", "pytest 8"), ("uv sync", "done"))
+        await session(learning, BARE, UV, task=f"Task {number}")
+    assert learning.names == []
+    await session(learning, BARE, UV)
+    (gone,) = learning.generations.retired()
+    assert isinstance(gone.skill, Lesson)
+    count = learning.lesson_loop.episodes.use(gone.skill, learning.generations.dates()).count
+    assert (count.before, count.since, count.avoided) == (2, 5, 0)
+
+
+async def test_another_failure_between_a_failure_and_its_fix_is_not_the_lessons(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(
+        min_failures=3, evolver=writes("Switch to a branch with `git switch NAME`.")
+    )
+    lost = ("git checkout fx", "Exit code 1\nerror: pathspec 'fx' did not match any file(s)")
+    away = ("git fetch orgin", "Exit code 128\nfatal: 'orgin' does not appear to be a repository")
+    for _ in range(2):
+        await session(learning, lost, away, ("git switch fixes", "Switched"))
+    assert not any("fetch" in one for one in lesson_of(learning).signatures)
+    assert learning.evolver is not None
+    await session(learning, away, ("git fetch origin", "ok"))
+    assert counts(learning) == (2, 0, 0)
+    assert len(learning.evolver.asked) == 1
 
 
 async def test_a_lesson_that_is_not_needed_sleeps_until_its_failure_comes_back(

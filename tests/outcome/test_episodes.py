@@ -1,6 +1,7 @@
 """Episodes: which call failed, which one worked instead, and when two failures are the same."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,15 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.episode import Episode
-from metaclaw.outcome.episodes import episodes_of, failure_signature, masked, spared
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Lesson
+from metaclaw.outcome.episodes import (
+    episodes_of,
+    failure_signature,
+    followed,
+    masked,
+    remedy_words,
+)
 from tests.support.cases import each
 
 Step = tuple[str, dict[str, str], str]
@@ -431,10 +440,30 @@ def test_a_program_that_is_missing_fails_in_one_way_whatever_it_was_to_do() -> N
     assert failure_signature(call, lost, {"shell · gradle"}) == lesson
     assert failure_signature(call, lost, {"shell · gradle clean"}) == lesson
     assert not failure_signature(call, lost, {"shell · make"})
-    assert spared(conversation("t", worked("gradle clean")), [lesson]) == {lesson}
-    assert not spared(conversation("t", worked("./gradlew clean")), [lesson])
+    line = Lesson(SkillName("a"), "t", "b", signatures=(lesson,))
+    assert followed(conversation("t", worked("gradle clean")), [line]) == {"a"}
+    assert not followed(conversation("t", worked("./gradlew clean")), [line])
+    assert not followed(conversation("t", worked("gradle clean")), [replace(line, remedy=("-x",))])
     inner = failed("make a", "sh: 1: gradle: not found")
     assert only("t", inner, worked("make b")).signature.head == "make"
+
+
+@each(
+    ("command", "fix", "line", "words"),
+    [
+        ("pytest", "uv run pytest", "Run tests with `uv run pytest`, never with bare pytest.", "uv"),
+        ("x --to a", "x --dest=b", "Give the target with `--dest=FOLDER`.", "--dest"),
+        ("git checkout fx", "git switch fixes", "Use `git switch NAME`.", "switch"),
+        ("x 'a b'", "x \"a b\"", "Quote it.", ""),
+        ("x a", "x the a", "Say the.", "the"),
+    ],
+)  # fmt: skip
+def test_the_words_of_a_remedy_are_those_that_only_the_call_that_worked_has(
+    command: str, fix: str, line: str, words: str
+) -> None:
+    episode = only("t", failed(command, "error: no"), worked(fix))
+    other = only("t", failed(command, "error: no"), worked(f"{fix} --more"))
+    assert remedy_words(line, [other, episode]) == tuple(words.split())
 
 
 def ran(command: str, output: str, code: int = 1) -> list[Step]:

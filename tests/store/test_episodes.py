@@ -8,13 +8,16 @@ import pytest
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Lesson
 from metaclaw.domain.turn import Scope, Turn
-from metaclaw.store import Database, SqlEpisodes, SqlForgetting, SqlLedger
+from metaclaw.store import Database, LedgerReader, SqlEpisodes, SqlForgetting, SqlLedger
 from tests.store.conftest import MOMENT
 
 pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
 SHOP, LAB = Scope("ada", "shop"), Scope("ada", None)
 PUSH = "shell · git push · rejected"
+LESSON = Lesson(
+    SkillName("pull-first"), "t", "b", scope="user:ada", workspace="shop", signatures=(PUSH,)
+)
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ async def test_a_failure_is_due_once_it_came_in_enough_sessions_of_one_project(
     episodes = SqlEpisodes(database)
     for session, scope in zip(sessions, (SHOP, LAB, SHOP), strict=False):
         assert episodes.recurring(2) == []
-        episodes.record(session, scope, MOMENT, {PUSH}, set())
+        episodes.record(session, scope, MOMENT, {PUSH})
     [due] = episodes.recurring(2)
     assert (due.signature, due.scope) == (PUSH, SHOP)
     assert due.sessions == (sessions[2], sessions[0])
@@ -43,37 +46,38 @@ async def test_a_session_that_ends_again_is_counted_once_and_stays_shown(
     database: Database, sessions: list[SessionId]
 ) -> None:
     episodes = SqlEpisodes(database)
-    episodes.record(sessions[0], SHOP, MOMENT, {PUSH}, set())
+    episodes.record(sessions[0], SHOP, MOMENT, {PUSH})
     episodes.mark_shown([PUSH], sessions[:1])
-    episodes.record(sessions[0], SHOP, MOMENT, {PUSH}, set())
+    episodes.record(sessions[0], SHOP, MOMENT, {PUSH})
     assert episodes.recurring(1) == []
-    assert episodes.counts([PUSH], SHOP, MOMENT).since == 1
+    assert episodes.use(LESSON, {}).count.before == 1
 
 
 async def test_a_lesson_is_refuted_by_five_sessions_unless_more_were_spared(
     database: Database, sessions: list[SessionId]
 ) -> None:
     episodes = SqlEpisodes(database)
-    lesson = Lesson(
-        SkillName("pull-first"), "t", "b", scope="user:ada", workspace="shop", signatures=(PUSH,)
-    )
-    later = MOMENT + timedelta(days=1)
-    episodes.record(sessions[0], SHOP, MOMENT, {PUSH}, set())
-    for session in sessions[1:6]:
-        [use] = episodes.uses([lesson], {lesson.name: (later, None)})
-        assert not use.has_failed
-        episodes.record(session, SHOP, later, {PUSH}, set())
-    [use] = episodes.uses([lesson], {lesson.name: (later, None)})
-    assert (use.count.before, use.count.since, use.count.avoided) == (1, 5, 0)
+    third = LedgerReader(database).session(sessions[2])
+    assert third is not None
+    began, later = third.began_at, MOMENT + timedelta(days=1)
+    dates = {LESSON.name: (began, None)}
+    for session in sessions[:2]:  # they began before the lesson, and one goes on
+        episodes.record(session, SHOP, MOMENT if session == "s0" else later, {PUSH})
+    for session in sessions[2:7]:
+        assert not episodes.use(LESSON, dates).has_failed
+        episodes.record(session, SHOP, later, {PUSH}, {LESSON.name})
+    use = episodes.use(LESSON, dates)
+    assert (use.count.before, use.count.since, use.count.avoided) == (2, 5, 0)
     assert use.has_failed
+    assert episodes.use(LESSON, {}).count.before == 7  # while it waits for a person
 
 
 async def test_a_forgotten_session_leaves_no_failure(
     database: Database, sessions: list[SessionId]
 ) -> None:
     episodes = SqlEpisodes(database)
-    episodes.record(sessions[0], SHOP, MOMENT, {PUSH}, set())
+    episodes.record(sessions[0], SHOP, MOMENT, {PUSH})
     SqlForgetting(database).forget_session(sessions[0])
     assert episodes.recurring(1) == []
-    episodes.record(sessions[0], SHOP, MOMENT, {PUSH}, set())
+    episodes.record(sessions[0], SHOP, MOMENT, {PUSH})
     assert episodes.recurring(1) == []

@@ -278,4 +278,4 @@ def test_retired_skills_are_told_as_they_last_were_and_not_while_they_are_in_for
         datetime(2026, 6, 3, tzinfo=UTC),
     )
     dates = {name: [at.day for at in when if at is not None] for name, when in port.dates().items()}
-    assert dates == {"b": [2, 2], "c": [2, 4]}
+    assert dates == {"a": [1, 2], "b": [2, 2], "c": [2, 4]}

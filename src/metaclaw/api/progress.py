@@ -186,7 +186,7 @@ class ProgressRoutes:
     def _best_lesson(self, prevented: Counter[str]) -> dict[str, object] | None:
         """The lesson in force that prevented the most."""
         found = [
-            (sum(prevented[signature] for signature in skill.signatures), skill)
+            (prevented[skill.name], skill)
             for skill in self.home.rulebook.skills()
             if isinstance(skill, Lesson)
         ]

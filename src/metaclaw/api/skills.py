@@ -89,18 +89,17 @@ class SkillRoutes:
         def add(use: LessonUse, state: str, reason: str | None = None) -> None:
             found.append(lesson_use_view(use, state, reason, taught.get(use.lesson.name, ())))
 
-        rulebook = self.home.rulebook
-        for use in episodes.uses(rulebook.skills(), rulebook.dates()):
+        rulebook, dates = self.home.rulebook, self.home.rulebook.dates()
+        for use in episodes.uses(rulebook.skills(), dates):
             add(use, use.lesson.state)
         for one in waiting:
             lesson = one.proposal.skill
             if isinstance(lesson, Lesson) and rulebook.owns(lesson):
-                add(LessonUse(lesson, None), "asked", one.reason)
+                add(episodes.use(lesson, {}), "asked", one.reason)
         for gone in rulebook.retired():
             if isinstance(lesson := gone.skill, Lesson) and gone.retired_at is not None:
-                count = episodes.count_of(lesson, gone.retired_at)
                 reason = gone.reason.removeprefix(f"retired {lesson.name}: ")
-                add(LessonUse(lesson, gone.retired_at, count), "withdrawn", reason)
+                add(episodes.use(lesson, dates), "withdrawn", reason)
         return {"lessons": found}
 
     @route(

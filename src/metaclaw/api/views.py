@@ -325,8 +325,8 @@ def skill_view(skill: Skill) -> dict[str, Any]:
 def lesson_use_view(
     use: LessonUse, state: str, reason: str | None, turns: Sequence[TurnId]
 ) -> dict[str, Any]:
-    """A lesson, why it waits or was withdrawn, the sessions in which its failure came before (it was
-    withdrawn) and since, those that were spared it, and the turns that taught it."""
+    """A lesson, why it waits or was withdrawn, the sessions in which its failure came before it was
+    in force and since, those that were spared it, and the turns that taught it."""
     lesson = use.lesson
     return {
         **picked(lesson, "name", "scope", "workspace", "channel"),

@@ -54,8 +54,8 @@ def lessons() -> None:
 @lessons.command(name="list")
 @answers
 def list_(home: Path) -> CommandOutput:
-    """List lessons, with the sessions in which their failure came before and since: since they are
-    in force, or were withdrawn.
+    """List lessons, with the sessions in which their failure came before they were in force, and of
+    those that began with the lesson in their prompt, how many failed and how many followed it.
     """
     facts = read(home, "/api/lessons")
     return CommandOutput(facts, _listed(facts["lessons"]))

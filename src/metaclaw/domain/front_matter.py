@@ -139,6 +139,7 @@ _KEYS: Mapping[str, _Key] = {
     "examples": _Key("examples", _texts, list),
     "overrides": _Key("overrides", _texts, list),
     "signatures": _Key("signatures", _texts, list),
+    "remedy": _Key("remedy", _texts, list),
     "source": _Key("source", str),
     "asks_to_hold": _Key("ask_hold", bool),
     "check": _Key("check", str),

@@ -98,6 +98,8 @@ class Skill:
     """The names of the skills that it replaces."""
     signatures: tuple[str, ...] = ()
     """The failures that taught it (see `domain.episode`)."""
+    remedy: tuple[str, ...] = ()
+    """The words of a call that follows it, if it names such words."""
     source: TurnId | None = None
     check: str | None = None
     check_state: CheckState | None = None

@@ -7,7 +7,7 @@ retired by the counts alone. Nothing is run, and no reward is asked for."""
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -26,7 +26,7 @@ from metaclaw.learn.admission import CandidateAdmission, claimed, free_turns, is
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, LoopWakeup, RetryGuard
-from metaclaw.outcome import episodes_of, failures, spared
+from metaclaw.outcome import episodes_of, failures, followed, remedy_words
 from metaclaw.skills import LessonCase, LessonWriter, Occurrence, Teams, applying, asks_the_same
 from metaclaw.store import (
     LedgerReader,
@@ -174,13 +174,11 @@ class LessonLoop:
         is_new = failed != before
         if not is_ended and not is_new:
             return False  # what it was spared is counted when it has ended
-        known = {
-            one
-            for lesson in lessons
-            if failed.isdisjoint(lesson.signatures)
-            for one in lesson.signatures
-        }
-        self.episodes.record(session, step.scope, self.now(), failed, spared(messages, known))
+        first = self.reader.next_main_turn(session, 0)
+        had = [one for one in lessons if first is not None and one.name in first.stamp.skills]
+        repeated = {one.name for one in had if not failed.isdisjoint(one.signatures)}
+        avoided = followed(messages, (one for one in had if one.name not in repeated))
+        self.episodes.record(session, step.scope, self.now(), failed, repeated, avoided)
         return is_new
 
     def _signatures(self, episode: Episode) -> tuple[str, ...]:
@@ -212,6 +210,9 @@ class LessonLoop:
         if found is None or (writer := self.writer_for(found[1])) is None:
             return
         case = found[0]
+        if failure.signature not in case.signatures:  # it came in between, and teaches nothing
+            await run_sync(self.episodes.mark_shown, [failure.signature], failure.sessions)
+            return
         # Support before the evolver: these turns never train, whatever becomes of the lesson.
         generation = self.library.view.generation
         async with claimed(self.candidates, LESSON_ATTEMPT, generation, case.unclaimed) as may:
@@ -234,11 +235,14 @@ class LessonLoop:
             if proposal is None or proposal.skill.body == line:
                 break
             line = proposal.skill.body
-            await self._admit(proposal, failure.scope)
+            remedy = remedy_words(line, [one.episode for one in case.occurrences])
+            lesson = replace(proposal.skill, remedy=remedy)
+            await self._admit(replace(proposal, skill=lesson), failure.scope)
             if await run_sync(self._is_known, failure):
                 break
         # Only now: after a crash, or while the model cannot be asked, the failure stays due.
-        await run_sync(self.episodes.mark_shown, case.signatures, failure.sessions)
+        named = {name for one in case.occurrences for name in self._signatures(one.episode)}
+        await run_sync(self.episodes.mark_shown, sorted(named), failure.sessions)
 
     def _refused(self, failure: RecurringFailure) -> tuple[tuple[str, str], ...]:
         """The newest lines about a failure that were refused, and why. Blocks."""
@@ -300,12 +304,8 @@ class LessonLoop:
                 break
         if not shown:
             return None
-        named = dict.fromkeys(name for one in shown for name in self._signatures(one.episode))
-        remedies = (one.episode.remedy for one in shown)
-        named |= dict.fromkeys(self.redact(str(remedy)) for remedy in remedies if remedy)
-        case = LessonCase(
-            tuple(shown), tuple(named), failure.scope, tuple(support), tuple(unclaimed)
-        )
+        named = tuple(dict.fromkeys(name for one in shown for name in self._about(one.episode)))
+        case = LessonCase(tuple(shown), named, failure.scope, tuple(support), tuple(unclaimed))
         return case, models[0]
 
     def _episode(self, messages: Sequence[Message], signature: str) -> Episode | None:
@@ -315,6 +315,16 @@ class LessonLoop:
             if mine := [one for one in found if signature in self._signatures(one)]:
                 return mine[-1]
         return None
+
+    def _about(self, episode: Episode) -> Iterator[str]:
+        """The signatures that a lesson has: not those of other programs that failed with other
+        errors in between."""
+        first = episode.signature
+        for one in episode.signatures:
+            if one.head == first.head or one.error == first.error:
+                yield self.redact(str(one))
+        if episode.remedy is not None:
+            yield self.redact(str(episode.remedy))
 
     async def _retire_what_is_not(self) -> None:
         """Retire lessons that did not help, and put those that were not needed to sleep."""
@@ -335,7 +345,7 @@ class LessonLoop:
             lesson, at = one.skill, one.retired_at
             if not isinstance(lesson, Lesson) or at is None or not one.reason.endswith(ASLEEP):
                 continue
-            if (await run_sync(self.episodes.count_of, lesson, at)).since:
+            if await run_sync(self.episodes.has_come, lesson, at):
                 await self.admission.change(lesson, f"{lesson.name} is needed again")
 
     def uses(self) -> list[LessonUse]:

@@ -1,6 +1,12 @@
 """Outcomes: whether a turn succeeded, from what followed it. Detectors, the judge, calibration."""
 
-from metaclaw.outcome.episodes import episodes_of, failure_signature, failures, spared
+from metaclaw.outcome.episodes import (
+    episodes_of,
+    failure_signature,
+    failures,
+    followed,
+    remedy_words,
+)
 from metaclaw.outcome.judge import Judge
 from metaclaw.outcome.procedures import Command, Procedure, procedure_in, runs_of
 from metaclaw.outcome.reading import bare_call_id

@@ -12,6 +12,8 @@ from typing import Final
 
 from metaclaw.domain.chat import Json, Message, ToolCall, ToolResult, text_of
 from metaclaw.domain.episode import Episode, Signature
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Lesson
 from metaclaw.outcome.phrases import HARMLESS_REFUSALS, REFUSING, programs_of, spoken
 from metaclaw.outcome.reading import (
     LOOKING,
@@ -32,6 +34,7 @@ from metaclaw.outcome.reading import (
     split_commands,
     was_stopped,
 )
+from metaclaw.text import VERY_COMMON_WORDS
 
 _LINE_CHARS: Final = 160
 _FIRST_LINES: Final = 4
@@ -163,16 +166,33 @@ def episodes_of(messages: Sequence[Message], *, is_ended: bool = True) -> list[E
     return found
 
 
-def spared(messages: Sequence[Message], signatures: Iterable[str]) -> set[str]:
-    """Of these signatures, those whose tool and program were used, and worked."""
-    worked = set()
-    for one in _runs(messages):
-        if isinstance(one, _Ran) and one.signature is None:
-            heads = _heads(one.run.command) or [_head(one.call, one.run)]
-            tool = _tool(one.call, one.run)
-            worked |= {str(Signature(tool, _class_of(head), "")) for head in heads}
-            worked |= {str(Signature(tool, name, _NOT_FOUND)) for name in _programs(one.run)}
-    return {one for one in signatures if not worked.isdisjoint(Signature.uses_of(one))}
+def followed(messages: Sequence[Message], lessons: Iterable[Lesson]) -> set[SkillName]:
+    """The names of those lessons that a call followed: one of their programs worked, with the words
+    of their remedy."""
+    worked = [one for one in _runs(messages) if isinstance(one, _Ran) and one.signature is None]
+    return {lesson.name for lesson in lessons if any(_follows(one, lesson) for one in worked)}
+
+
+def _follows(one: _Ran, lesson: Lesson) -> bool:
+    uses = {use for signature in lesson.signatures for use in Signature.uses_of(signature)}
+    tool, heads = _tool(one.call, one.run), _heads(one.run.command) or [_head(one.call, one.run)]
+    mine = {str(Signature(tool, _class_of(head), "")) for head in heads}
+    mine |= {str(Signature(tool, name, _NOT_FOUND)) for name in _programs(one.run)}
+    return not uses.isdisjoint(mine) and _parts(words_of(one.call)).issuperset(lesson.remedy)
+
+
+def remedy_words(line: str, episodes: Iterable[Episode]) -> tuple[str, ...]:
+    """The words of a line that all calls that worked have, and the failed calls have not; if no word
+    is in all, those of the first. A very common word counts only where there is no other."""
+    mine = _parts(_WORD.findall(line))
+    named = [mine & (_parts(words_of(one.fix)) - _parts(words_of(one.failed))) for one in episodes]
+    named = [words - {*VERY_COMMON_WORDS} or words for words in named if words]
+    return tuple(sorted(frozenset.intersection(*named) or named[0])) if named else ()
+
+
+def _parts(words: Iterable[str]) -> frozenset[str]:
+    """The words, and the parts of those with a sign of equality."""
+    return _bare(part for word in words for part in (word, *word.split("=")) if part)
 
 
 def failures(messages: Sequence[Message]) -> set[Signature]:

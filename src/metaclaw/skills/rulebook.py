@@ -173,7 +173,9 @@ class Rulebook:
         return [retired for retired in self.history.retired() if self.sees(retired.skill)]
 
     def dates(self) -> Dates:
-        """For each skill in force, when it first came into force and when it was last changed."""
+        """For each skill that is or was in force, when it first came into force and when it was last
+        changed.
+        """
         return self.history.dates()
 
     def restore(self, name: str) -> Skill:

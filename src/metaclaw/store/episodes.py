@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, case, delete, func, insert, or_, select, true, update
 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Lesson, Skill
@@ -18,7 +18,9 @@ from metaclaw.store.usage import present
 
 _SESSIONS_THAT_REFUTE: Final = 5
 _NEEDED_WITHIN: Final = timedelta(days=60)
-FAILED, AVOIDED = "failed", "avoided"
+FAILED, REPEATED, AVOIDED = "failed", "repeated", "avoided"
+"""A failure came; it came although its lesson was in the prompt; a lesson was followed. The first has
+the signature of the failure, the others have the name of the lesson."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,8 @@ class RecurringFailure:
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """The sessions in which a failure came before a moment and since, and those since in which its
-    lesson was followed; and when the last of them was.
+    """The sessions with a failure that began before its lesson was in force; those that had the
+    lesson from their first prompt on and failed, or followed it; and when the last of them was.
     """
 
     before: int = 0
@@ -44,8 +46,8 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True)
 class LessonUse:
-    """A lesson, when it came into force (None: it waits for a person), and how often its failure
-    came before and since.
+    """A lesson, when it first came into force (None: it waits for a person), and how often its
+    failure came before and since.
     """
 
     lesson: Lesson
@@ -81,15 +83,17 @@ class SqlEpisodes(Queries):
         scope: Scope,
         at: datetime,
         failed: Collection[str],
-        avoided: Collection[str],
+        repeated: Collection[str] = (),
+        avoided: Collection[str] = (),
     ) -> None:
-        """Record the signatures of a session. Each failure counts once, when it was first seen; what
-        the session was spared is what it is spared now.
+        """Record the failures of a session, and the lessons that it had and did not follow or
+        followed. Each counts once, when it was first seen; what it followed is what it follows now.
         """
         with self._database.writing("recording failures") as connection:
             mine = episodes.c.session == session
             connection.execute(delete(episodes).where(mine, episodes.c.outcome == AVOIDED))
-            known = set(connection.scalars(select(episodes.c.signature).where(mine)))
+            stored = select(*episodes.c["outcome", "signature"]).where(mine)
+            known = {tuple(row) for row in connection.execute(stored)}
             rows = [
                 {
                     "session": session,
@@ -100,9 +104,9 @@ class SqlEpisodes(Queries):
                     "at_us": at,
                     "is_shown": False,
                 }
-                for outcome, found in ((FAILED, failed), (AVOIDED, avoided))
+                for outcome, found in ((FAILED, failed), (REPEATED, repeated), (AVOIDED, avoided))
                 for signature in found
-                if signature not in known
+                if (outcome, signature) not in known
             ]
             # The session may have been forgotten meanwhile.
             if rows and present(connection, sessions.c.id, {session}):
@@ -155,13 +159,40 @@ class SqlEpisodes(Queries):
     def uses(
         self, skills: Iterable[Skill], dates: Mapping[SkillName, tuple[datetime | None, object]]
     ) -> list[LessonUse]:
-        """The lessons among the skills in force, with their counts."""
-        return [
-            LessonUse(skill, since, self.count_of(skill, since))
-            for skill in skills
-            if isinstance(skill, Lesson)
-            and (since := dates.get(skill.name, (None, None))[0]) is not None
-        ]
+        """The lessons among these skills, with their counts."""
+        return [self.use(one, dates) for one in skills if isinstance(one, Lesson)]
+
+    def use(
+        self, lesson: Lesson, dates: Mapping[SkillName, tuple[datetime | None, object]]
+    ) -> LessonUse:
+        """A lesson with its counts since it came into force, if it ever did."""
+        since = dates.get(lesson.name, (None, None))[0]
+        is_before = true() if since is None else sessions.c.began_us < since
+        mine = episodes.c.signature == lesson.name
+        if since is not None:
+            mine = and_(mine, episodes.c.at_us >= since)
+        is_mine = _is_failure_of(lesson)
+
+        def number(condition: ColumnElement[bool]) -> ColumnElement[int]:
+            return func.count(case((condition, episodes.c.session)).distinct())
+
+        query = (
+            select(
+                number(and_(is_mine, is_before)),
+                number(and_(mine, episodes.c.outcome == REPEATED)),
+                number(and_(mine, episodes.c.outcome == AVOIDED)),
+                func.max(episodes.c.at_us),
+            )
+            .join(sessions)
+            .where(or_(is_mine, mine))
+        )
+        (count,) = self._database.records("counting failures", query, FailureCount)
+        return LessonUse(lesson, since, count)
+
+    def has_come(self, lesson: Lesson, after: datetime) -> bool:
+        """Whether the failure of a lesson came at this moment or later."""
+        query = select(episodes.c.seq).where(_is_failure_of(lesson), episodes.c.at_us >= after)
+        return bool(self._database.rows("looking for a failure", query.limit(1)))
 
     def avoided_since(self, at: datetime) -> int:
         """How often a session since this moment was spared a failure by its lesson."""
@@ -169,29 +200,13 @@ class SqlEpisodes(Queries):
         with self._database.reading("counting failures") as connection:
             return connection.execute(query).scalar_one()
 
-    def count_of(self, lesson: Lesson, at: datetime) -> FailureCount:
-        """How often the failure of a lesson came before this moment and since, where it applies."""
-        kind, _, who = (lesson.scope or "").partition(":")
-        scope = Scope(who if kind == "user" else None, lesson.workspace)
-        return self.counts(lesson.signatures, scope, at)
 
-    def counts(self, signatures: Sequence[str], scope: Scope, at: datetime) -> FailureCount:
-        """How often a failure came before this moment and since, with one person in one project."""
-        is_since = episodes.c.at_us >= at
-        is_failed = episodes.c.outcome == FAILED
-
-        def number(condition: ColumnElement[bool]) -> ColumnElement[int]:
-            return func.count(case((condition, episodes.c.session)).distinct())
-
-        query = select(
-            number(and_(is_failed, ~is_since)),
-            number(and_(is_failed, is_since)),
-            number(and_(~is_failed, is_since)),
-            func.max(episodes.c.at_us),
-        ).where(
-            episodes.c.signature.in_(list(signatures)),
-            episodes.c.user_id.is_not_distinct_from(scope.user),
-            episodes.c.workspace_id.is_not_distinct_from(scope.workspace),
-        )
-        (count,) = self._database.records("counting failures", query, FailureCount)
-        return count
+def _is_failure_of(lesson: Lesson) -> ColumnElement[bool]:
+    """Whether a row is a failure that a lesson is about, with its person in its project."""
+    kind, _, who = (lesson.scope or "").partition(":")
+    return and_(
+        episodes.c.outcome == FAILED,
+        episodes.c.signature.in_(lesson.signatures),
+        episodes.c.user_id.is_not_distinct_from(who if kind == "user" else None),
+        episodes.c.workspace_id.is_not_distinct_from(lesson.workspace),
+    )

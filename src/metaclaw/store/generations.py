@@ -266,13 +266,13 @@ class SqlGenerations(Queries):
         )
 
     def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
-        """For each skill in force: when it first came into force, and when it last changed."""
-        live = select(memberships.c.name).where(memberships.c.until.is_(None))
+        """For each skill that is or was in force: when it first came into force, and when it last
+        changed.
+        """
         at = generations.c.published_us
         query = (
             select(memberships.c.name, func.min(at), func.max(at))
             .join(generations, generations.c.number == memberships.c.since)
-            .where(memberships.c.name.in_(live))
             .group_by(memberships.c.name)
         )
         rows = self._database.rows("reading since when skills are in force", query)

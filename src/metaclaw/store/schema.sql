@@ -394,8 +394,9 @@ CREATE TABLE session_ends (
   CONSTRAINT fk_session_ends_session FOREIGN KEY(session) REFERENCES sessions (id) ON DELETE CASCADE
 );
 
--- How often a tool call failed in one way (`signature`, see `domain.episode`), by session: `failed` where it did,
--- `avoided` where its lesson was in the prompt and the call worked. `is_shown` once an evolver has seen it.
+-- How often a tool call failed in one way (`signature`, see `domain.episode`), by session: `failed` where it did.
+-- What became of a lesson (its name is the `signature`) that was in a session's first prompt: `avoided` where it was
+-- followed, `repeated` where the call failed. `is_shown` once an evolver has seen the failure.
 CREATE TABLE episodes (
   seq SERIAL NOT NULL CONSTRAINT pk_episodes PRIMARY KEY AUTOINCREMENT,
   session TEXT NOT NULL,
