@@ -115,6 +115,32 @@ def test_workers_serve_learn_once_and_are_replaced(program: Program) -> None:
     assert not any(map(is_running, pids))
 
 
+def test_workers_share_the_limit_of_a_key(program: Program) -> None:
+    program.start("--workers", "3")
+    said = {"name": "ada", "limits": "requests=30/month"}
+    made = httpx.post(f"{program.url}/api/keys", json=said, headers=program.auth)
+    headers = {"authorization": f"Bearer {made.raise_for_status().json()['key']}"}
+    url = f"{program.url}/v1/chat/completions"
+    body = {"model": "worker", "messages": [{"role": "user", "content": "Hello"}]}
+
+    def ask(_: object) -> int:
+        return httpx.post(url, json=body, headers=headers, timeout=PATIENCE_S).status_code
+
+    def me() -> httpx.Response:
+        return httpx.get(f"{program.url}/api/me", headers=headers, timeout=PATIENCE_S)
+
+    until(lambda: all(me().status_code == 200 for _ in range(12)))  # each has heard of the key
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(ask, range(90)))
+    answered = found.count(200)
+    assert (set(found), answered <= 30) == ({200, 429}, True)
+    while answered < 30:  # what a worker took and did not need is given back
+        until(lambda: ask(0) == 200)
+        answered += 1
+    assert [ask(0) for _ in range(9)] == [429] * 9
+    until(lambda: me().json()["used"] == {"requests=30/month": 30})
+
+
 def test_workers_end_with_the_first_process_however_it_ends(program: Program) -> None:
     program.start("--workers", "2")
     pids = list(until(lambda: workers(program)))

@@ -132,18 +132,37 @@ def test_a_key_is_stored_as_a_hash_and_ends_when_it_is_replaced_or_revoked(
     assert ring.holder(second) is None
 
 
-def test_a_limit_holds_until_its_period_ends(keys: SqlKeys) -> None:
+@pytest.mark.anyio
+async def test_a_limit_holds_until_its_period_ends(keys: SqlKeys) -> None:
     now = local_now().replace(day=3, hour=5, minute=7, second=15, microsecond=0)
     ring = Keyring(KEY, keys, {}, lambda turn: 0.0, lambda: now)
     limits = (Limit("requests", 2, "min"), Limit("requests", 3, "hour"))
     alice = Person("alice", limits=limits)
-    assert [ring.count_request(alice) for _ in range(3)] == [None, None, (limits[0], 45.0)]
+    reached = [await ring.count_request(alice) for _ in range(3)]
+    assert reached == [None, None, (limits[0], 45.0)]
     now += timedelta(minutes=1)
-    assert [ring.count_request(alice) for _ in range(2)] == [None, (limits[1], 51 * 60 + 45.0)]
+    reached = [await ring.count_request(alice) for _ in range(2)]
+    assert reached == [None, (limits[1], 51 * 60 + 45.0)]
     assert ring.used(alice) == {"requests=2/min": 1, "requests=3/hour": 3}
     now += timedelta(hours=1)
-    assert ring.count_request(alice) is None
-    assert ring.count_request(Person("bob", KeyRole.OWNER)) is None
+    assert await ring.count_request(alice) is None
+    assert await ring.count_request(Person("bob", KeyRole.OWNER)) is None
+
+
+@pytest.mark.anyio
+async def test_while_the_store_cannot_be_reached_each_proxy_counts_by_itself(
+    keys: SqlKeys, tmp_path: Path
+) -> None:
+    now = local_now().replace(day=3, hour=5)
+    ring = Keyring(KEY, keys, {}, lambda turn: 0.0, lambda: now)
+    alice = Person("alice", limits=(Limit("requests", 20, "day"),))
+    (tmp_path / "ledger.db").rename(tmp_path / "away.db")
+    lost = [await ring.count_request(alice) for _ in range(12)]
+    assert (lost, ring.used(alice)) == ([None] * 12, {"requests=20/day": 12})
+    (tmp_path / "away.db").rename(tmp_path / "ledger.db")
+    await ring.settle()
+    found = [await ring.count_request(alice) for _ in range(9)]
+    assert [one is None for one in found] == [True] * 8 + [False], "the twelve are counted, too"
 
 
 def test_wrong_keys_wait_longer_and_longer_until_a_minute_has_passed() -> None:

@@ -133,6 +133,7 @@ class Application(ProgramParts):
         if self.observer is not None:
             self._close_with(parts, "telemetry", partial(run_sync, self.observer.close))
         self._close_with(parts, "store", self._close_database)
+        self._close_with(parts, "keys", self.keyring.aclose)
         for provider in self.providers:
             self._close_with(parts, f"provider {provider.name}", provider.aclose)
         if self.policy is not None:
@@ -231,6 +232,7 @@ class Application(ProgramParts):
         """Notice keys that other programs make and revoke, and count what people use."""
         while True:
             await anyio.sleep(_KEYS_S)
+            await self.keyring.settle()
             await anyio.to_thread.run_sync(self.keyring.read)
             self.api.drop_revoked()
 

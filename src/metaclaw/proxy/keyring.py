@@ -2,7 +2,7 @@
 
 A request costs one comparison with the home's key and, if there are other keys, one hash and one
 look-up. The keys, and what people used in tokens and money, are read from the store beside serving,
-so that all its proxies know and count the same; requests are counted by each proxy."""
+so that all its proxies know and count the same; requests are counted in shares (`request_shares`)."""
 
 import hmac
 from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping
@@ -12,6 +12,7 @@ from threading import Lock
 
 from metaclaw.clock import local_now
 from metaclaw.domain.person import HOME, PERIODS, Limit, Person, period_of
+from metaclaw.proxy.request_shares import RequestShares
 from metaclaw.store import SqlKeys, StoredKey, UsedTurn, key_hash
 
 
@@ -63,6 +64,7 @@ class Keyring:
         self._configured = teams
         self._price = price
         self._now = now
+        self._requests = RequestShares(stored)
         self._keys: list[StoredKey] = []
         self._by_hash: dict[bytes, Person] = {}
         self._by_mark: dict[str, Person] = {HOME.mark: HOME}
@@ -89,24 +91,29 @@ class Keyring:
         """The holder of the key of this mark; None if it was revoked or replaced."""
         return self._by_mark.get(mark)
 
-    def count_request(self, person: Person) -> tuple[Limit, float] | None:
+    async def count_request(self, person: Person) -> tuple[Limit, float] | None:
         """Count a request; or the limit that it would exceed, with the seconds until it may come
         again."""
-        if not person.limits:
-            return None
         now = self._now()
-        for limit in person.limits:
-            if self._used_of(person.name, limit, now) >= limit.most:
-                return limit, (period_of(now, limit.period)[1] - now).total_seconds()
-        for limit in person.limits:
-            if limit.used == "requests":
-                self._add(person.name, limit.used, limit.period, now, 1)
-        return None
+        used_up = (one for one in person.limits if self._used_of(person.name, one, now) >= one.most)
+        limit = next(used_up, None) or await self._requests.take(person, now)
+        if limit is None:
+            return None
+        return limit, (period_of(now, limit.period)[1] - now).total_seconds()
 
     def used(self, person: Person) -> dict[str, float]:
-        """What a person has used of each of their limits in its present period."""
+        """What a person has used of each of their limits in its present period. Blocks."""
         now = self._now()
-        return {str(limit): self._used_of(person.name, limit, now) for limit in person.limits}
+        found = {str(limit): self._used_of(person.name, limit, now) for limit in person.limits}
+        return found | self._requests.used(person, now)
+
+    async def settle(self) -> None:
+        """Give back to the other programs what requests did not need."""
+        await self._requests.settle(self._now())
+
+    async def aclose(self) -> None:
+        """Give back all that is left."""
+        await self._requests.settle()
 
     def read(self) -> None:
         """Take over the stored keys and what was used. Blocks. Raises StoreError."""
@@ -133,8 +140,7 @@ class Keyring:
         }
         if metered != self._metered:
             # All of this month is read again, also for those who are new.
-            self._metered, self._cursor = metered, 0
-            self._used = {key: one for key, one in self._used.items() if key[1] == "requests"}
+            self._metered, self._cursor, self._used = metered, 0, {}
 
     def _read_used(self) -> None:
         begin, _ = period_of(self._now(), "month")

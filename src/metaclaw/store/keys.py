@@ -1,4 +1,6 @@
-"""The keys of people, of which only hashes are stored; who changed what; and what people used."""
+"""The keys of people, of which only hashes are stored; who changed what; and what people used.
+
+Requests are counted under the names of cursors, one for each person, period and its beginning."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,15 +12,18 @@ from typing import Final
 from sqlalchemy import delete, func, insert, select, update
 
 from metaclaw.domain.chat import Usage
-from metaclaw.domain.person import KeyRole, Person, parse_limits, render_limits
+from metaclaw.domain.person import KeyRole, Limit, Person, parse_limits, render_limits
 from metaclaw.store.database import Queries
-from metaclaw.store.dialects import RefusedError, committed
+from metaclaw.store.dialects import RefusedError, committed, insert_into
 from metaclaw.store.rows import ResultRow
-from metaclaw.store.schema import audit, keys, turns
+from metaclaw.store.schema import audit, cursors, keys, turns
+from metaclaw.store.usage import read_cursor, write_cursor
 
 _PREFIX: Final = "mck_"
 _MARK_CHARS: Final = 16
 _PAGE: Final = 10_000
+_SHARE: Final = 8
+_MOST_RESERVED: Final = 100
 _USED: Final = (
     *("seq", "user_id", "received_us", "model", "input_tokens", "output_tokens"),
     *("cached_tokens", "cache_write_tokens", "reasoning_tokens"),
@@ -100,6 +105,8 @@ class SqlKeys(Queries):
     def revoke(self, name: str) -> bool:
         """Delete a key; False if there is none of this name. What its holder taught stays."""
         with self._database.writing("deleting a key") as connection:
+            counted = cursors.c.name.startswith(f"requests {name} ", autoescape=True)
+            connection.execute(delete(cursors).where(counted))
             return bool(connection.execute(delete(keys).where(keys.c.name == name)).rowcount)
 
     def note(self, who: str, action: str, target: str) -> None:
@@ -114,6 +121,36 @@ class SqlKeys(Queries):
         if before is not None:
             query = query.where(audit.c.seq < before)
         return self._database.records("reading who changed what", query, AuditEntry)
+
+    def reserve_requests(self, user: str, limit: Limit, begin: datetime, owed: int) -> int:
+        """Count an eighth of the requests that are left of a period as used, one at least, and
+        return how many; 0 if none is left. `owed` have been answered already and are counted,
+        too."""
+        name = _counter(user, limit, begin)
+        with self._database.writing("counting requests") as connection:
+            new = insert_into(cursors, connection.dialect.name).values(name=name, seq=0)
+            if connection.execute(new.on_conflict_do_nothing()).rowcount:
+                mine = cursors.c.name.startswith(
+                    f"requests {user} {limit.period} ", autoescape=True
+                )
+                connection.execute(delete(cursors).where(mine, cursors.c.name < name))
+            counted = select(cursors.c.seq).where(cursors.c.name == name).with_for_update()
+            used: int = connection.execute(counted).scalar_one() + owed
+            left = max(0, int(limit.most) - used)
+            more = min(left, _MOST_RESERVED, max(1, left // _SHARE))
+            write_cursor(connection, name, used + more)
+            return more
+
+    def return_requests(self, user: str, limit: Limit, begin: datetime, unused: int) -> None:
+        """Count this many that were reserved as not used."""
+        mine = update(cursors).where(cursors.c.name == _counter(user, limit, begin))
+        with self._database.writing("counting requests") as connection:
+            connection.execute(mine.values(seq=cursors.c.seq - unused))
+
+    def requests_used(self, user: str, limit: Limit, begin: datetime) -> int:
+        """The requests of a period that are used or reserved."""
+        with self._database.reading("reading what people used") as connection:
+            return read_cursor(connection, _counter(user, limit, begin)) or 0
 
     def used(
         self, users: Collection[str], since: datetime, after: int
@@ -134,6 +171,11 @@ class SqlKeys(Queries):
         rows = self._database.rows("reading what people used", query)
         found = [UsedTurn(row.user_id, row.received_us, row.model, Usage(*row[4:])) for row in rows]
         return (rows[-1].seq if len(rows) == _PAGE else max(after, newest)), found
+
+
+def _counter(user: str, limit: Limit, begin: datetime) -> str:
+    """The name of the cursor that counts these requests."""
+    return f"requests {user} {limit.period} {begin.timestamp():.0f}"
 
 
 def _key(row: ResultRow) -> StoredKey:

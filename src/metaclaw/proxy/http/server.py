@@ -276,9 +276,8 @@ class Server:
             if inner is not None
             else min(self.limits.max_body_bytes, _MAX_API_BYTES)
         )
-        if inner is not None and (reached := self.keyring.count_request(person)) is not None:
-            limit, wait_s = reached
-            raise _LimitError(f"the key of {person.name} has reached its limit {limit}", wait_s)
+        if inner is not None and person.limits:
+            await self._count(person)
         body = await read_body(
             client, headers, max_bytes=most, timeout_s=self.limits.body_timeout_s
         )
@@ -314,6 +313,11 @@ class Server:
             await self.pipeline.answer(incoming, client)
         finally:
             self._serving -= 1
+
+    async def _count(self, person: Person) -> None:
+        if (reached := await self.keyring.count_request(person)) is not None:
+            limit, wait_s = reached
+            raise _LimitError(f"the key of {person.name} has reached its limit {limit}", wait_s)
 
     async def _serve_without_key(
         self, client: Client, path: str, path_key: str | None, query: str, *, is_page: bool
