@@ -1,8 +1,8 @@
 """`python -m benchmarks.proxy.instructions`: processor instructions per request, counted by valgrind.
 
-Load on the machine does not change these numbers, and two runs differ by about one percent. Each
-program runs under `valgrind --tool=callgrind` with the configuration of the proxy benchmark. What
-the program executes while nobody asks it anything is counted with it.
+Load on the machine hardly changes these numbers. Each program runs under `valgrind
+--tool=callgrind` with the configuration of the proxy benchmark. What it executes in the same time
+while nobody asks it anything is left out.
 
 - `chat`: 2 kB, the next message of a person in a known session;
 - `long-new`: the first request of a 200 kB conversation with tools;
@@ -30,9 +30,9 @@ from .targets import CHAT, KEY, Launch, Recipe, Target, ours, running_provider
 from .toolchain import MissingToolError, build
 
 _STARTER = "import sys; from metaclaw.cli import main; sys.exit(main())"
-_TOOL = "--tool=callgrind --instr-atstart=no --collect-jumps=no"
+_TOOL = "--tool=callgrind --instr-atstart=no --separate-threads=yes"
 _STREAMS = 64
-_IDLE_LIMIT_S, _QUIET_S, _IDLE_CPU_S = 300.0, 4, 0.1
+_IDLE_LIMIT_S, _QUIET_S, _IDLE_CPU_S, _IDLE_S = 300.0, 4, 0.1, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,10 @@ class Count:
 
     program: str
     case: str
-    instructions: float
+    loop: float
+    """Of the thread that runs the event loop."""
+    every: float
+    """Of all threads, with the one that writes the ledger."""
 
 
 def _under_valgrind(checkout: Path, skills: int, retrieval: str, out: Path) -> Recipe:
@@ -54,8 +57,8 @@ def _under_valgrind(checkout: Path, skills: int, retrieval: str, out: Path) -> R
     def counted(home: Path, port: int, provider_port: int) -> Launch:
         launch = recipe(home, port, provider_port)
         python = [sys.executable, "-c", _STARTER, *launch.command[1:]]
-        env = {**launch.env, "METACLAW__SKILLS__RETRIEVAL": retrieval}
-        env |= {"PYTHONPATH": str(checkout / "src"), "PYTHONHASHSEED": "0"}
+        env = {"METACLAW__SKILLS__RETRIEVAL": retrieval} if retrieval else {}
+        env |= {**launch.env, "PYTHONPATH": str(checkout / "src"), "PYTHONHASHSEED": "0"}
         return Launch([valgrind, *_TOOL.split(), f"--callgrind-out-file={out}", *python], env)
 
     return counted
@@ -68,23 +71,43 @@ class _Counter:
         self._pid = pid
         self._out = out
         self._dumps = 0
+        self._idle_per_s = (0.0, 0.0)
+
+    def measure_idle(self) -> None:
+        """Count what the program executes while nobody asks it anything; it is left out later."""
+        began = time.monotonic()
+        with self.counting() as found:
+            time.sleep(_IDLE_S)
+        elapsed = time.monotonic() - began
+        self._idle_per_s = (found[0] / elapsed, found[1] / elapsed)
 
     @contextlib.contextmanager
-    def counting(self) -> Iterator[list[int]]:
-        """Count what is executed inside; the list then holds the number."""
-        found: list[int] = []
+    def counting(self) -> Iterator[list[float]]:
+        """Count what is executed inside; the list then holds the first thread's number and that of
+        all.
+        """
+        found: list[float] = []
         self._control("-i", "on")
         self._control("-z")
+        began = time.monotonic()
         yield found
+        elapsed = time.monotonic() - began
         self._control("-d")
         self._control("-i", "off")
         self._dumps += 1
-        text = Path(f"{self._out}.{self._dumps}").read_text()
-        found.append(sum(int(line.split()[1]) for line in text.splitlines() if "totals:" in line))
+        files = self._out.parent.glob(f"{self._out.name}.{self._dumps}-*")
+        threads = [_total(file) for file in sorted(files)]
+        first, every = self._idle_per_s
+        found += [threads[0] - elapsed * first, sum(threads) - elapsed * every]
 
     def _control(self, *wish: str) -> None:
         command = ["callgrind_control", *wish, str(self._pid)]
         subprocess.run(command, check=True, capture_output=True)
+
+
+def _total(file: Path) -> int:
+    lines = file.read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("totals:"))
 
 
 class _Connection:
@@ -167,7 +190,7 @@ def _counts(
     def asked(case: str, sent: Sequence[bytes]) -> Count:
         with counter.counting() as found:
             ask(sent)
-        return Count(name, case, found[0] / len(sent))
+        return Count(name, case, found[0] / len(sent), found[1] / len(sent))
 
     _wait_until_idle(target)
     few = max(1, requests // 4)
@@ -175,6 +198,7 @@ def _counts(
     ask(_chat(number, is_known=False) for number in (*warm, *numbers))
     ask(_chat(number, is_known=True) for number in warm)
     _wait_until_idle(target)
+    counter.measure_idle()
     yield asked("chat", [_chat(number, is_known=True) for number in numbers])
     ask(_long(number, is_known=is_known) for number in range(1, 9) for is_known in (False, True))
     yield asked("long-new", [_long(number, is_known=False) for number in long_numbers])
@@ -183,7 +207,7 @@ def _counts(
     bench.load(target, streams, seconds=600, requests=_STREAMS)
     with counter.counting() as found:
         bench.load(target, streams, seconds=600, requests=requests)
-    yield Count(name, "stream", found[0] / requests)
+    yield Count(name, "stream", found[0] / requests, found[1] / requests)
 
 
 def main() -> int:
@@ -193,7 +217,7 @@ def main() -> int:
     )
     parser.add_argument("--requests", type=int, default=100, help="requests of a case [100]")
     parser.add_argument("--skills", type=int, default=1000, help="size of the library [1000]")
-    parser.add_argument("--retrieval", default="words", help="words, auto or hybrid [words]")
+    parser.add_argument("--retrieval", default="", help="words, auto or hybrid")
     parser.add_argument("--keep", type=Path, help="keep callgrind's files in this folder")
     given = parser.parse_args()
     programs = build()
@@ -212,7 +236,8 @@ def main() -> int:
                     target.start(bodies.chat())
                     counter = _Counter(target.pid, out)
                     for count in _counts(str(checkout), target, bench, counter, given.requests):
-                        print(f"{count.case:12} {count.instructions:14,.0f}  {count.program}", flush=True)
+                        line = f"{count.case:12} {count.loop:14,.0f} {count.every:14,.0f}  {count.program}"
+                        print(line, flush=True)
                 finally:
                     target.stop()
     return 0
