@@ -250,16 +250,17 @@ def apply_splices(body: bytes, splices: tuple[Splice, ...]) -> bytes:
     """
     if not splices:
         return body
-    pieces: list[bytes] = []
+    pieces: list[bytes | memoryview] = []
+    whole = memoryview(body)  # a slice of it copies nothing
     at = 0
     for splice in splices:
         if splice.offset < at or splice.offset > len(body):
             raise ValueError(
                 f"splice at {splice.offset} is out of order or beyond the body's {len(body)} bytes"
             )
-        pieces += (body[at : splice.offset], splice.inserted)
+        pieces += (whole[at : splice.offset], splice.inserted)
         at = splice.offset
-    pieces.append(body[at:])
+    pieces.append(whole[at:])
     return b"".join(pieces)
 
 

@@ -125,7 +125,7 @@ class _BodyEdit:
     def _document(self) -> JsonDocument:
         """The body, for searching it when its messages are not listed."""
         if self._searched is None:
-            self._searched = JsonDocument(self._body)
+            self._searched = JsonDocument(self._body, self._listed)
         return self._searched
 
     def place_in_system(self, text: str) -> None:

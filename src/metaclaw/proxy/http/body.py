@@ -48,15 +48,19 @@ class JsonDocument:
     needed.
     """
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, listed: "Listed | None" = None) -> None:
         self._body = body
+        self._listed = listed
         self._span = _object_span(body)
         self._fields: dict[str, Span] | None = None
         self._items: dict[str, tuple[list[msgspec.Raw], list[Span]]] = {}
 
     def field(self, key: str) -> Span:
         if self._fields is None:
-            self._fields = field_spans(self._body, self._span)
+            listed = self._listed
+            self._fields = (
+                field_spans(self._body, self._span) if listed is None else listed.field_spans()
+            )
         if key not in self._fields:
             raise UnsafeBytesError(f"the body has no {key}")
         return self._fields[key]
@@ -288,11 +292,23 @@ class _Undecoded(Sequence[Json]):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """The messages of a body, their bytes and their positions."""
+    """The messages of a body, their bytes and their positions. `outline` is the body with `null` at
+    `begin` instead of its messages, which take `longer` more bytes."""
 
     items: Sequence[Json]
     raws: list[bytes]
     spans: list[Span]
+    outline: bytes
+    begin: int
+    longer: int
+
+    def field_spans(self) -> dict[str, Span]:
+        """The spans of the top-level fields in the body, without reading the messages again."""
+        found = field_spans(self.outline, _object_span(self.outline))
+        return {key: (self._moved(begin), self._moved(end)) for key, (begin, end) in found.items()}
+
+    def _moved(self, at: int) -> int:
+        return at if at <= self.begin else at + self.longer
 
 
 class Body(dict[str, Json]):
@@ -432,14 +448,15 @@ def _read_in_part(key: str, body: bytes, max_items: int) -> tuple[dict[str, Json
     _checked(len(raws), max_items)
     spans = item_spans(body, begin, raws)
     end = skip_blanks(body, spans[-1][1])
-    fields = _decode(body[:begin] + _NULL + body[end + 1 :])
+    outline = body[:begin] + _NULL + body[end + 1 :]
+    fields = _decode(outline)
     if not isinstance(fields, dict) or fields.pop(key, 0) is not None:
         return None  # the key occurs again, and the last one counts
     written = [body[start:stop] for start, stop in spans]
     # Most messages of a short body are needed, and one call decodes them sooner than many.
     is_short = len(body) <= _SHORT_BYTES
     items = _decode(body[begin : end + 1]) if is_short else _Undecoded(written)
-    return fields, Listed(items, written, spans)
+    return fields, Listed(items, written, spans, outline, begin, len(body) - len(outline))
 
 
 def parse_object(body: bytes, *, is_lenient: bool = True) -> dict[str, Json]:
