@@ -170,6 +170,24 @@ async def test_a_model_whose_line_was_refused_is_told_why_and_asked_once_more(
     assert lesson_of(learning).body == LINE
 
 
+async def test_a_look_round_before_the_remedy_is_shown_and_is_not_taken_for_it(
+    new_learning: NewLearning,
+) -> None:
+    line = "The column of names is `name` in `sqlite3 shop.db`."
+    learning = await new_learning(min_failures=3, evolver=writes(line))
+    lost = ('sqlite3 shop.db "select nme from t"', "Exit code 1\nError: no such column: nme")
+    look = ("sqlite3 shop.db .schema", "CREATE TABLE t (name TEXT)")
+    found = ('sqlite3 shop.db "select name from t"', "ada")
+    for _ in range(2):
+        await session(learning, lost, look, found)
+    assert learning.evolver is not None
+    assert (
+        'worked in between: Bash {"command": "sqlite3 shop.db .schema"}'
+        in learning.evolver.asked[0]
+    )
+    assert learning.only_candidate().reason == "an output of a tool had named name before"
+
+
 async def test_a_lesson_that_says_what_another_one_says_widens_that_one(
     new_learning: NewLearning,
 ) -> None:

@@ -339,8 +339,9 @@ class LessonLoop:
         for one in episode.signatures:
             if one.head == first.head or one.error == first.error:
                 yield self.redact(str(one))
-        if episode.remedy is not None:
-            yield self.redact(str(episode.remedy))
+        for remedy in (episode.remedy, *(one.remedy for one in episode.between)):
+            if remedy is not None:
+                yield self.redact(str(remedy))
 
     async def _retire_what_is_not(self) -> None:
         """Retire lessons that did not help, and put those that were not needed to sleep."""
