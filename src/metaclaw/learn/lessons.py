@@ -16,11 +16,11 @@ from typing import Final
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Proposal, Standing
-from metaclaw.domain.chat import Message
+from metaclaw.domain.chat import Finish, Message, ToolCall, text_of
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Lesson, Skill
-from metaclaw.domain.turn import ModelAt, Scope, TurnKind
+from metaclaw.domain.turn import ModelAt, Scope, Step, TurnEnd, TurnKind
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, claimed, free_turns, is_by_person
 from metaclaw.learn.steps import RecordedSteps
@@ -180,7 +180,7 @@ class LessonLoop:
         step, messages = read
         row = self.reader.session(session)
         is_ended = row is None or row.ended_at is not None
-        found = episodes_of(messages, is_ended=is_ended)
+        found = episodes_of(messages, is_ended=is_ended or _is_answered(step))
         lessons = self._lessons(step.scope)
         before = self.episodes.failed_in(session)
         failed = {name for one in found for name in self._signatures(one)} | before
@@ -368,3 +368,10 @@ class LessonLoop:
     def uses(self) -> list[LessonUse]:
         """The lessons in force with their counts. Blocks."""
         return self.episodes.uses(self.library.view.skills, self.generations.dates())
+
+
+def _is_answered(step: Step) -> bool:
+    """Whether the agent has ended its task: with words, and without another call."""
+    is_whole = step.end is TurnEnd.COMPLETED and step.finish is not Finish.LENGTH
+    has_call = any(isinstance(part, ToolCall) for part in step.answer)
+    return is_whole and not has_call and bool(text_of(step.answer).strip())
