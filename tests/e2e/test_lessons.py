@@ -59,7 +59,12 @@ def program_of(teacher: Teacher, home: Path, env: Mapping[str, str] | None = Non
 
 
 def session(
-    program: Program, task: str, *calls: tuple[str, str], project: str = "shop", model: str = "m"
+    program: Program,
+    task: str,
+    *calls: tuple[str, str],
+    project: str = "shop",
+    model: str = "m",
+    ends: bool = True,
 ) -> httpx.Response:
     """One request of an agent that made these calls, and the end of its session."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": task}]
@@ -75,6 +80,8 @@ def session(
         timeout=PATIENCE_S,
     )
     answer.raise_for_status()
+    if not ends:
+        return answer
     ended = answer.headers["x-metaclaw-session"]
     httpx.post(
         f"{program.url}/api/sessions/{ended}/end", headers=program.auth, timeout=PATIENCE_S

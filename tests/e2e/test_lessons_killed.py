@@ -94,6 +94,27 @@ def test_a_lesson_is_neither_lost_nor_written_twice_by_a_kill(tmp_path: Path) ->
         teacher.stop()
 
 
+def test_a_session_that_did_not_end_before_a_kill_is_read_after_it(tmp_path: Path) -> None:
+    evolver = Evolver()
+    evolver.may_answer.set()
+    teacher = Teacher(evolve=evolver)
+    teacher.start()
+    program = program_of(teacher, tmp_path / "home").start()
+    try:
+        for number, after in enumerate((0.3, 1.0, 2.5)):
+            for task in ("fix the rounding", "rename the mail"):
+                session(program, task, FAILED, WORKED, project=f"open-{number}", ends=False)
+                time.sleep(after)
+                program.kill()
+                program.start()
+            assert lessons_of(program, f"open-{number}") == [LESSON], after
+        assert len(teacher.asked("evolve")) <= 6
+        assert program.stop() == 0
+    finally:
+        program.kill()
+        teacher.stop()
+
+
 def test_a_sleeping_lesson_whose_failure_came_back_wakes_after_a_kill(tmp_path: Path) -> None:
     evolver = Evolver()
     evolver.may_answer.set()

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from metaclaw.domain.candidate import Standing
-from metaclaw.domain.chat import Json, Text, Wire
+from metaclaw.domain.chat import Finish, Json, Text, Wire
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Lesson
 from metaclaw.domain.turn import Scope
@@ -168,6 +168,24 @@ async def test_a_model_whose_line_was_refused_is_told_why_and_asked_once_more(
     assert careful in third
     assert other in fourth
     assert lesson_of(learning).body == LINE
+
+
+async def test_a_look_round_before_the_remedy_is_shown_and_is_not_taken_for_it(
+    new_learning: NewLearning,
+) -> None:
+    line = "The column of names is `name` in `sqlite3 shop.db`."
+    learning = await new_learning(min_failures=3, evolver=writes(line))
+    lost = ('sqlite3 shop.db "select nme from t"', "Exit code 1\nError: no such column: nme")
+    look = ("sqlite3 shop.db .schema", "CREATE TABLE t (name TEXT)")
+    found = ('sqlite3 shop.db "select name from t"', "ada")
+    for _ in range(2):
+        await session(learning, lost, look, found)
+    assert learning.evolver is not None
+    assert (
+        'worked in between: Bash {"command": "sqlite3 shop.db .schema"}'
+        in learning.evolver.asked[0]
+    )
+    assert learning.only_candidate().reason == "an output of a tool had named name before"
 
 
 async def test_a_lesson_that_says_what_another_one_says_widens_that_one(
@@ -382,6 +400,29 @@ async def test_an_episode_counts_as_soon_as_the_next_request_shows_what_worked(
     assert use.count.before + use.count.since == 2
     assert learning.evolver is not None
     assert len(learning.evolver.asked) == 1
+
+
+async def test_a_remedy_by_another_program_counts_when_the_agent_has_answered(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(
+        min_failures=3, evolver=writes("Add packages with `pnpm add`, not with npm.")
+    )
+    refused = ("npm install pad", "Exit code 1\nnpm error code EUNSUPPORTEDPROTOCOL")
+    for _ in range(2):
+        assert learning.names == []
+        talk = Talk(learning, SHOP)
+        talk.agent.hear("Pad the names.")
+        talk.segment = 0
+        await go_on(talk, refused, ("pnpm add pad", "added 1"), ("pnpm test", "all fine"))
+        learning.clock.pass_by(minutes=1)
+        await talk.answer(Text("It is"), finish=Finish.LENGTH)
+        await learning.lesson_loop.look()
+        assert learning.lesson_loop.episodes.failed_in(talk.session) == set()
+        learning.clock.pass_by(minutes=1)
+        await talk.answer(Text("Done."))
+        await learning.lesson_loop.look()
+    assert learning.names == ["uv-tests"]
 
 
 async def test_an_episode_of_a_session_that_goes_on_counts_once_also_after_a_compaction(

@@ -448,6 +448,79 @@ def test_a_program_that_is_missing_fails_in_one_way_whatever_it_was_to_do() -> N
     assert only("t", inner, worked("make b")).signature.head == "make"
 
 
+LOOKED_ROUND = [
+    ('psql shop -c "select nme from a"', 'ERROR:  column "nme" does not exist',
+     'psql shop -c "\\d a"', 'psql shop -c "select name from a"'),
+    ('mysql shop -e "select * from ordrs"', "ERROR 1146 (42S02): Table 'shop.ordrs' doesn't exist",
+     'mysql shop -e "show tables"', 'mysql shop -e "select * from orders"'),
+    ("redis-cli HGET user:1 mail", "(error) WRONGTYPE Operation against a key",
+     "redis-cli DBSIZE", "redis-cli GET user:1"),
+    ("kubectl apply -f web.yml -n prod", 'Error: namespaces "prod" not found',
+     "kubectl get ns", "kubectl apply -f web.yml -n production"),
+    ("docker exec web ls /app", "Error: No such container: web",
+     "docker ps -a", "docker exec shop-web-1 ls /app"),
+    ("terraform workspace select stage", 'Error: Workspace "stage" does not exist.',
+     "terraform workspace list", "terraform workspace select staging"),
+    ("aws s3 cp a.txt s3://bkt/", "fatal error: NoSuchBucket",
+     "aws s3 ls", "aws s3 cp a.txt s3://shop-bkt/"),
+    ("gh pr merge 12 --squash", "GraphQL: Squash merges are not allowed (mergePullRequest)",
+     "gh pr view 12", "gh pr merge 12 --rebase"),
+    ("systemctl restart web", "Failed to restart web.service: Unit web.service not found.",
+     "systemctl list-units", "systemctl restart shop-web"),
+    ("npm run biuld", 'npm error Missing script: "biuld"', "npm run", "npm run build"),
+    ("cargo test -p shpo", "error: package ID specification `shpo` did not match any packages",
+     "cargo metadata --no-deps", "cargo test -p shop"),
+    ("az webapp restart -n shop", "ERROR: the following arguments are required: --resource-group/-g",
+     "az webapp --help", "az webapp restart -n shop -g prod"),
+    ("ansible-playbook site.yml --limit wbe", "ERROR! Specified inventory and/or --limit does not match",
+     "ansible-playbook site.yml --list-hosts", "ansible-playbook site.yml --limit web"),
+    ("conda activate dtaa", "EnvironmentNameNotFound: Could not find conda environment: dtaa",
+     "conda env list", "conda activate data"),
+]  # fmt: skip
+
+
+@each(("command", "output", "look", "fix"), LOOKED_ROUND)
+def test_a_look_round_is_not_the_remedy_where_a_call_like_the_failed_one_worked(
+    command: str, output: str, look: str, fix: str
+) -> None:
+    said = failed(command, output), worked(look, "a list"), worked(fix)
+    episode = only("t", *said)
+    assert fix_of(episode) == fix
+    assert [fix_of(one) for one in episode.between] == [look]
+    again = only("t", *said, worked(look, "a list"), worked(f"{command.split()[0]} --version"))
+    assert fix_of(again) == fix
+
+
+def test_while_a_task_goes_on_only_a_call_much_like_the_failed_one_is_its_remedy() -> None:
+    for command, output, look, fix in LOOKED_ROUND[:9]:
+        said = failed(command, output), worked(look, "a list"), worked(fix)
+        assert episodes_of(conversation("t", *said[:2]), is_ended=False) == []
+    [soon] = episodes_of(conversation("t", NO_MODULE, worked("uv run pytest -q")), is_ended=False)
+    assert fix_of(soon) == "uv run pytest -q"
+
+
+@each(
+    ("command", "output", "calls", "fix", "between"),
+    [
+        ("pytest -q a", "ModuleNotFoundError: x", ["uv run pytest -q a", "uv run pytest -q b", "pytest -q b"],
+         "uv run pytest -q a", ""),
+        ("git push origin main", "error: rejected", ["git push -u origin feature", "git push origin other"],
+         "git push -u origin feature", ""),
+        ("terraform apply", "Error: run init", ["terraform init", "terraform apply -auto-approve"],
+         "terraform apply -auto-approve", "terraform init"),
+        ("make app", "error: generated code is missing", ["make generate", "make app"], "make generate", ""),
+        ("npm install pad", "npm error code E404", ["corepack enable", "pnpm add pad"], "pnpm add pad",
+         "corepack enable"),
+    ],
+)  # fmt: skip
+def test_the_first_call_that_does_what_the_failed_one_was_to_do_is_the_fix(
+    command: str, output: str, calls: list[str], fix: str, between: str
+) -> None:
+    episode = only("t", failed(command, output), *map(worked, calls))
+    assert fix_of(episode) == fix
+    assert [fix_of(one) for one in episode.between] == [between] * bool(between)
+
+
 @each(
     ("command", "fix", "line", "words"),
     [

@@ -28,7 +28,8 @@ class Episode:
     `error` is the masked error line, and `fix` the call that worked instead. `said` is what the
     person said in between, and `borrowed` the words of the fix that a tool result had named before.
     `output` is what the failed calls put out: data that no model is shown. `remedy` is the
-    signature of the call that worked, where it is another program's."""
+    signature of the call that worked, where it is another program's. `between` are the same failure
+    with other calls that worked before that one: each may be what made the difference."""
 
     signature: Signature
     later: tuple[Signature, ...]
@@ -39,6 +40,7 @@ class Episode:
     borrowed: frozenset[str]
     output: str
     remedy: Signature | None
+    between: tuple["Episode", ...] = ()
 
     @property
     def signatures(self) -> tuple[Signature, ...]:

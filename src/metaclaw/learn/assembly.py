@@ -210,6 +210,7 @@ class Learning:
             self.compliance.prepare(self._cursors.cursor(TURNS_CURSOR))
         if self._config.skills.learn:
             self.listening.prepare()
+            self.lessons.prepare()
             supervisor.run("listening", self.listening.run)
             supervisor.run("checks", self.checks.run)
         if senses(self._config):

@@ -16,11 +16,11 @@ from typing import Final
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Proposal, Standing
-from metaclaw.domain.chat import Message
+from metaclaw.domain.chat import Finish, Message, ToolCall, text_of
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Lesson, Skill
-from metaclaw.domain.turn import ModelAt, Scope, TurnKind
+from metaclaw.domain.turn import ModelAt, Scope, Step, TurnEnd, TurnKind
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, claimed, free_turns, is_by_person
 from metaclaw.learn.steps import RecordedSteps
@@ -41,6 +41,8 @@ from metaclaw.store import (
 log = logging.getLogger(__name__)
 
 LESSONS_CURSOR: Final = "lessons"
+OPEN_CURSOR: Final = "lessons of open sessions"
+"""The cursor over turns: the sessions of all turns up to it have been read."""
 LESSON_ATTEMPT: Final = "lesson"
 """The kind of an attempt of this loop."""
 _POLL_S: Final = 1.0
@@ -81,7 +83,8 @@ class LessonLoop:
         self._is_looking = True
         self._is_first = True  # failures may be due from before the start
         self._reached: int | None = None
-        self._due: dict[SessionId, datetime] = {}
+        self._kept = 0
+        self._due: dict[SessionId, tuple[datetime, int]] = {}
         self._not_before: dict[SessionId, datetime] = {}
 
     @property
@@ -89,15 +92,23 @@ class LessonLoop:
         """1 while there are sessions or failures to examine, else 0."""
         return int(self._is_looking or self.wakeup.is_set)
 
+    def prepare(self) -> None:
+        """At the first start, skip the turns before it. Blocks; call it before any loop runs."""
+        if not self.cursors.has_cursor(OPEN_CURSOR):
+            self.cursors.move_cursor(OPEN_CURSOR, self.cursors.cursor(TURNS_CURSOR))
+
     async def run(self) -> None:
         """Run until cancelled."""
-        # An attempt that was interrupted is made again: its failure is still due.
-        for attempt in await run_sync(self.candidates.interrupted):
-            if attempt.kind == LESSON_ATTEMPT:
-                await run_sync(self.candidates.end_attempt, attempt.number)
+        await self.end_interrupted()
         while True:
             await self.look()
             await self.wakeup.wait(_POLL_S)
+
+    async def end_interrupted(self) -> None:
+        """End the attempts that were interrupted: they are made again, their failures are due."""
+        for attempt in await run_sync(self.candidates.interrupted):
+            if attempt.kind == LESSON_ATTEMPT:
+                await run_sync(self.candidates.end_attempt, attempt.number)
 
     async def look(self) -> None:
         """Read the sessions that ended or went on, and have a lesson written for each failure that
@@ -135,25 +146,30 @@ class LessonLoop:
 
     async def _read_open(self) -> bool:
         """Record the failures of sessions that went on, each at most three times a minute, long ones
-        more rarely; whether one has a new failure.
+        more rarely; whether one has a new failure. The cursor stays before the first turn whose
+        session is still to be read.
         """
-        if self._reached is None:  # of earlier turns, those that the outcome loop has not read
-            self._reached = await run_sync(self.cursors.cursor, TURNS_CURSOR)
+        if self._reached is None:
+            self._reached = self._kept = await run_sync(self.cursors.cursor, OPEN_CURSOR)
         rows = await run_sync(self.reader.turns_after, self._reached, _TURNS_AT_ONCE)
         now = self.now()
         for row in rows:
             self._reached = row.seq
             if row.kind is TurnKind.MAIN and row.session not in self._due:
-                self._due[row.session] = self._not_before.get(row.session, now)
+                self._due[row.session] = self._not_before.get(row.session, now), row.seq
         self._not_before = {one: at for one, at in self._not_before.items() if at > now}
         has_new = False
-        for session in [one for one, at in self._due.items() if at <= now]:
-            del self._due[session]
+        for session in [one for one, (at, _) in self._due.items() if at <= now]:
             began_s = time.monotonic()
             async with self._guard.attempt(session) as may:
                 has_new = (may and await run_sync(self._record, session)) or has_new
+            del self._due[session]
             took = timedelta(seconds=time.monotonic() - began_s)
             self._not_before[session] = now + max(_OPEN_EVERY, _OPEN_SHARE * took)
+        settled = min((seq - 1 for _, seq in self._due.values()), default=self._reached)
+        if settled != self._kept:
+            await run_sync(self.cursors.move_cursor, OPEN_CURSOR, settled)
+            self._kept = settled
         return has_new
 
     def _record(self, session: SessionId) -> bool:
@@ -164,7 +180,7 @@ class LessonLoop:
         step, messages = read
         row = self.reader.session(session)
         is_ended = row is None or row.ended_at is not None
-        found = episodes_of(messages, is_ended=is_ended)
+        found = episodes_of(messages, is_ended=is_ended or _is_answered(step))
         lessons = self._lessons(step.scope)
         before = self.episodes.failed_in(session)
         failed = {name for one in found for name in self._signatures(one)} | before
@@ -323,8 +339,9 @@ class LessonLoop:
         for one in episode.signatures:
             if one.head == first.head or one.error == first.error:
                 yield self.redact(str(one))
-        if episode.remedy is not None:
-            yield self.redact(str(episode.remedy))
+        for remedy in (episode.remedy, *(one.remedy for one in episode.between)):
+            if remedy is not None:
+                yield self.redact(str(remedy))
 
     async def _retire_what_is_not(self) -> None:
         """Retire lessons that did not help, and put those that were not needed to sleep."""
@@ -351,3 +368,10 @@ class LessonLoop:
     def uses(self) -> list[LessonUse]:
         """The lessons in force with their counts. Blocks."""
         return self.episodes.uses(self.library.view.skills, self.generations.dates())
+
+
+def _is_answered(step: Step) -> bool:
+    """Whether the agent has ended its task: with words, and without another call."""
+    is_whole = step.end is TurnEnd.COMPLETED and step.finish is not Finish.LENGTH
+    has_call = any(isinstance(part, ToolCall) for part in step.answer)
+    return is_whole and not has_call and bool(text_of(step.answer).strip())

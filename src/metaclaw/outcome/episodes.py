@@ -5,7 +5,8 @@ the tool, the head of its command and the class of error; names, paths and numbe
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
@@ -119,6 +120,9 @@ _JSON_ERROR = re.compile(
 
 
 _WORKED: Final = "ok"
+_MOST_BETWEEN: Final = 2
+_COMPARED_CHARS: Final = 400
+_LEAST_KEPT: Final = 2 / 3
 _PIECE = re.compile(r"[;&|\n]+")
 _PAUSES: Final = frozenset(("sleep", "wait"))
 _ADDRESS = re.compile(r"://|[a-z]:\d{2,5}\b", re.IGNORECASE)
@@ -150,8 +154,8 @@ class _Ran:
 
 def episodes_of(messages: Sequence[Message], *, is_ended: bool = True) -> list[Episode]:
     """The episodes of a conversation, in their order. A message of the person ends a task. Where
-    the last task may go on, only a call of the same purpose completes one of its episodes: no later
-    call can take its place.
+    the last task may go on, only a call of the same purpose that has most words of the failed one
+    completes one of its episodes.
     """
     found: list[Episode] = []
     done: list[_Ran] = []
@@ -185,8 +189,13 @@ def remedy_words(line: str, episodes: Iterable[Episode]) -> tuple[str, ...]:
     """The words of a line that all calls that worked have, and the failed calls have not; if no word
     is in all, those of the first. A very common word counts only where there is no other."""
     mine = _parts(_WORD.findall(line))
-    named = [mine & (_parts(words_of(one.fix)) - _parts(words_of(one.failed))) for one in episodes]
-    named = [words - {*VERY_COMMON_WORDS} or words for words in named if words]
+
+    def of(episode: Episode) -> frozenset[str]:
+        words = mine & (_parts(words_of(episode.fix)) - _parts(words_of(episode.failed)))
+        return words - {*VERY_COMMON_WORDS} or words
+
+    named = [next(filter(None, map(of, (one, *one.between))), frozenset()) for one in episodes]
+    named = list(filter(None, named))
     return tuple(sorted(frozenset.intersection(*named) or named[0])) if named else ()
 
 
@@ -473,36 +482,50 @@ def _in_task(
     """The episodes of one task: the calls from `begin` on, asked for by the words in `said`."""
     at = begin
     while at < len(done):
-        first = done[at]
-        if first.signature is None:
+        if done[at].signature is None:
             at += 1
             continue
-        fixed = _fix(done, at, is_ended=is_ended)
-        remedy = None if fixed is None else _remedy(done, at, fixed)
-        if fixed is not None and remedy is not None:
-            later = [one for one in done[at + 1 : fixed] if _is_same_purpose(first, one)]
-            fix = done[remedy].call
-            known = _bare(words_of(first.call)) | _bare(_WORD.findall(said))
-            known |= _subcommands(first, done[remedy])
-            yield Episode(
-                first.signature,
-                tuple(one.signature for one in later if one.signature),
-                first.call,
-                _shown_line(first.run),
-                fix,
-                said,
-                _borrowed(_bare(words_of(fix)) - known, done[:remedy]),
-                "\n".join(one.run.text for one in (first, *later) if one.signature),
-                _other_program(first, done[fixed]),
-            )
-        at = at + 1 if fixed is None else fixed
+        found = _fixes(done, at, is_ended=is_ended)
+        remedy = _remedy(done, at, found[-1]) if found else None
+        if remedy is not None:
+            whole = _episode(done, at, found[-1], remedy, said)
+            earlier = [one for one in found[:-1] if one != remedy][-_MOST_BETWEEN:]
+            between = (replace(_episode(done, at, one, one, said), later=()) for one in earlier)
+            yield replace(whole, between=tuple(between))
+        at = found[-1] if found else at + 1
 
 
-def _fix(done: Sequence[_Ran], at: int, *, is_ended: bool) -> int | None:
-    """The position of the first later call that worked and shares words with the failed one, or,
-    once the task has ended, of the first of the same tool that does more than look. None if files
-    were edited first: then the edit was the repair."""
-    first, other = done[at], None
+def _episode(done: Sequence[_Ran], at: int, fixed: int, remedy: int, said: str) -> Episode:
+    """The failure at `at`, with the call at `fixed` that worked and the one that made the
+    difference.
+    """
+    first = done[at]
+    assert first.signature is not None
+    later = [one for one in done[at + 1 : fixed] if _is_same_purpose(first, one)]
+    fix = done[remedy].call
+    known = _bare(words_of(first.call)) | _bare(_WORD.findall(said))
+    known |= _subcommands(first, done[remedy])
+    return Episode(
+        first.signature,
+        tuple(one.signature for one in later if one.signature),
+        first.call,
+        _shown_line(first.run),
+        fix,
+        said,
+        _borrowed(_bare(words_of(fix)) - known, done[:remedy]),
+        "\n".join(one.run.text for one in (first, *later) if one.signature),
+        _other_program(first, done[fixed]),
+    )
+
+
+def _fixes(done: Sequence[_Ran], at: int, *, is_ended: bool) -> list[int]:
+    """The positions of the later calls that worked and may be the fix; the last is the one that is
+    taken: of those that share words with the failed one the most like it, or, once the task has
+    ended, of those of the same tool that do more than look. None after files were edited: then the
+    edit was the repair."""
+    first = done[at]
+    same: list[int] = []
+    others: list[int] = []
     is_editing = first.run.kind is ToolKind.EDIT
     for later in range(at + 1, len(done)):
         one = done[later]
@@ -513,10 +536,47 @@ def _fix(done: Sequence[_Ran], at: int, *, is_ended: bool) -> int | None:
             continue
         if _only_looks(one) and not _only_looks(first):
             continue
-        if is_editing or _is_same_purpose(first, one):
-            return later
-        other = later if other is None else other
-    return other if is_ended and not first.is_outside else None
+        (same if is_editing or _is_same_purpose(first, one) else others).append(later)
+    found = same or others
+    if not found or (not same and (first.is_outside or not is_ended)):
+        return []
+    if first.is_outage or first.run.kind in (ToolKind.EDIT, ToolKind.READ):
+        return found[:1]
+    taken = 0
+    for place in range(1, len(found)):
+        if _is_more_like(first, done[found[place]], done[found[taken]]):
+            taken = place
+    kept = _kept(first, done[found[taken]])
+    if not is_ended and len(kept) < _LEAST_KEPT * len(words_of(first.call)):
+        return []  # perhaps a look round; the call that does it may follow
+    return found[: taken + 1]
+
+
+def _kept(first: _Ran, one: _Ran) -> frozenset[str]:
+    """The words of a failed call that another call has, without the folders of paths."""
+    mine, theirs = (
+        {word.rsplit("/", 1)[-1] for word in words_of(each.call)} for each in (first, one)
+    )
+    return frozenset(mine & theirs)
+
+
+def _keeps_operand(first: _Ran, one: _Ran) -> bool:
+    """Whether a call has more of the failed one than its program."""
+    return not _kept(first, one) <= _head_words(first)
+
+
+def _is_more_like(first: _Ran, one: _Ran, other: _Ran) -> bool:
+    """Whether one call does more of what the failed call was to do than another: it has more of its
+    words, or as many, where those are only its program's, and is spelled more like it."""
+    mine, theirs = _kept(first, one), _kept(first, other)
+    if len(mine) != len(theirs) or _keeps_operand(first, other):
+        return len(mine) > len(theirs)
+    likeness = (SequenceMatcher(None, _text(first), _text(each)).ratio() for each in (one, other))
+    return next(likeness) > next(likeness)
+
+
+def _text(one: _Ran) -> str:
+    return (one.run.command or one.call.arguments)[:_COMPARED_CHARS]
 
 
 def _may_be_fix(first: _Ran, one: _Ran) -> bool:

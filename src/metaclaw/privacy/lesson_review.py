@@ -83,6 +83,8 @@ _GRANTS = re.compile(
 
 def review_lesson(line: str, episodes: Sequence[Episode]) -> Objection | None:
     """Why a lesson may not come into force by itself; None if it may."""
+    between = [other for one in episodes for other in one.between]
+    episodes = [*episodes, *(one for one in between if _names_its_fix(line, [one], ""))]
     if "\n" in line.strip() or len(line) > MOST_CHARS:
         return Objection(f"it is not one line of at most {MOST_CHARS} characters")
     made = [call for episode in episodes for call in (episode.failed, episode.fix)]
