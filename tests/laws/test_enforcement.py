@@ -193,7 +193,7 @@ class Book:
         self.events.append((kind, data))
         return True
 
-    def newest(self) -> list[Stored]:
+    def newest(self, session: SessionId | None = None) -> list[Stored]:
         return []
 
     def read(self, turn: TurnId) -> TrueAnswer | None:

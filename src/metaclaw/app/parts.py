@@ -190,7 +190,9 @@ class ProgramParts:
         self.observer = observer_of(config.telemetry.otlp, __version__)
         attendant = NoAttendant() if self.policy is None else self.policy.attendant
         self.metrics = Metrics(attendant, self.observer)
-        self.origins = Origins(silence_s=config.sessions.silence_minutes * 60)
+        self.origins = Origins(
+            silence_s=config.sessions.silence_minutes * 60, is_shared=self.database.is_shared
+        )
         self.reminders = Reminders(
             SqlCompliance(self.database),
             self.library.follow,
@@ -275,6 +277,7 @@ class ProgramParts:
             SqlForgetting(self.database),
             self.origins,
             self.placer,
+            self.enforcer.answers,
             timedelta(minutes=config.sessions.silence_minutes),
             forgetters,
             is_shared=self.database.is_shared,

@@ -18,7 +18,7 @@ from metaclaw.domain.skill import SKILLS_NAMED
 from metaclaw.domain.status import Health
 from metaclaw.domain.turn import Origin, Placement, SessionTrace, Stamp
 from metaclaw.errors import StoreError
-from metaclaw.proxy import Incoming, Origins, Placer
+from metaclaw.proxy import Incoming, Origins, Placer, StoredAnswers, TrueAnswers
 from metaclaw.store import LedgerReader, SqlForgetting, SqlLedger
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class SessionKeeper:
     forgetting: SqlForgetting
     origins: Origins
     placer: Placer
+    answers: TrueAnswers
     silence: timedelta
     forgetters: Sequence[Callable[[SessionId], object]]
     is_shared: bool = False
@@ -86,33 +87,49 @@ class SessionKeeper:
         """
         restored = [one for one in stored if not self.origins.is_active(one.trace.session)]
         self.origins.restore([one.trace for one in restored])
-        for trace, placed, named in restored:
-            if placed is not None:
-                self.placer.restore(trace.session, *placed)
-                self.placer.name(trace.session, named)
+        for one in restored:
+            self._place(one)
+
+    def _place(self, stored: StoredSession) -> None:
+        if stored.placed is not None:
+            self.placer.restore(stored.trace.session, *stored.placed)
+            self.placer.name(stored.trace.session, stored.named)
 
     async def bring(self, incoming: Incoming, origin: Origin) -> Origin:
-        """The origin of a request that seems to begin a session, after a look whether another
-        program has served that session.
+        """The origin of a request after a look whether another program has served its session: it
+        seems to begin one, or its history has answers that were not given here.
         """
+        began = origin.session_began
         read = incoming.wire, incoming.headers, incoming.json
         heads = self.origins.prefixes(*read, incoming.path)[-_PREFIXES:]
-        name = None if origin.key is None else origin.session
+        name = None if origin.key is None and began else origin.session
         try:
-            found = await anyio.to_thread.run_sync(self._served_elsewhere, name, heads)
+            found = await anyio.to_thread.run_sync(self._served_elsewhere, name, heads, not began)
         except StoreError as error:
             log.debug("session_unknown session=%s reason=%s", origin.session, error)
             return origin
-        if found is None or not self.origins.withdraw(origin):
+        if found is None:
             return origin
-        self.restore([found])
+        stored, answers = found
+        self.answers.restore(answers)
+        if began:
+            if not self.origins.withdraw(origin):
+                return origin
+            self.restore([stored])
+        elif self.origins.catch_up(origin, stored.trace):
+            self._place(stored)
+        else:
+            return origin
         return self.origins.identify(*read, incoming.peer, path=incoming.path)
 
     def _served_elsewhere(
-        self, session: SessionId | None, heads: Sequence[bytes]
-    ) -> StoredSession | None:
-        trace = self.reader.trace_of(session, heads)
-        return None if trace is None else self._read(trace, self._named().get(trace.session, ()))
+        self, session: SessionId | None, heads: Sequence[bytes], is_known: bool
+    ) -> tuple[StoredSession, StoredAnswers] | None:
+        trace = self.reader.trace_of(session, heads, is_known=is_known)
+        if trace is None:
+            return None
+        stored = self._read(trace, self._named().get(trace.session, ()))
+        return stored, self.answers.stored(trace.session)
 
     async def end(self, session: SessionId) -> bool:
         """End a session because its owner said so; False if it is not active."""

@@ -5,7 +5,7 @@ before the answer ends.
 from metaclaw.proxy.acknowledgement import Acknowledgements
 from metaclaw.proxy.dispatch import Opener, Providers
 from metaclaw.proxy.enforcement.call_judge import CallJudge
-from metaclaw.proxy.enforcement.enforcer import Enforcer, HeldRules, TrueAnswers
+from metaclaw.proxy.enforcement.enforcer import Enforcer, HeldRules, StoredAnswers, TrueAnswers
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.http.connection import Listener
 from metaclaw.proxy.http.server import Gatekeeper, RequestLimits, Server

@@ -52,8 +52,8 @@ class Pipeline:
     metrics: Metrics
     records: RecordBudget = field(default_factory=RecordBudget)
     bring: Callable[[Incoming, Origin], Awaitable[Origin]] | None = None
-    """Looks for the session of a request that seems to begin one at other programs on the store,
-    where there may be some.
+    """Where other programs are on the store: looks there for what they did in the session of a
+    request that seems to begin one, or whose history has answers that were not given here.
     """
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
@@ -70,7 +70,9 @@ class Pipeline:
         self.metrics.began(origin.kind)
         try:
             try:
-                if origin.session_began and self.bring is not None:
+                if self.bring is not None and (
+                    origin.session_began or self.origins.is_behind(origin)
+                ):
                     origin = await self.bring(incoming, origin)
                 builder = await self._prepare(incoming, origin)
             except asyncio.CancelledError:

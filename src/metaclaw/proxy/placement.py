@@ -264,11 +264,13 @@ class Placer:
         placements: Sequence[Placement],
     ) -> None:
         """Continue with the placements of a session's last recorded turn."""
+        known = self._adopted.get(session)
         lasting = [placement for placement in placements if placement.is_lasting]
         blocks = tuple([placement for placement in lasting if placement.is_block])
         extras = tuple([placement for placement in lasting if not placement.is_block])
         number, digest = stamp.generation, stamp.library_hash
-        adopted = _Adopted(segment, number, digest, blocks, date.min, extras)
+        named = () if known is None else known.named
+        adopted = _Adopted(segment, number, digest, blocks, date.min, extras, named)
         self._remember(session, adopted)
 
     def asked(self, origin: Origin, skills: Sequence[Skill]) -> None:

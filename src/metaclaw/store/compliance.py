@@ -385,10 +385,15 @@ class StoredAnswer(NamedTuple):
 class SqlTrueAnswers(Queries):
     """Reads true answers. Blocks; raises StoreError."""
 
-    def newest(self, limit: int = _MOST_LOADED) -> Iterable[StoredAnswer]:
-        """The newest true answers, without their messages, newest first."""
+    def newest(
+        self, session: SessionId | None = None, limit: int = _MOST_LOADED
+    ) -> Iterable[StoredAnswer]:
+        """The newest true answers, of this session if given, without their messages, newest
+        first.
+        """
+        is_wanted = true() if session is None else turns.c.session == session
         columns = [column for column in true_answers.c if column.name not in ("messages", "rest")]
-        query = select(*turns.c["id", "session", "user_id"], *columns).join(turns)
+        query = select(*turns.c["id", "session", "user_id"], *columns).join(turns).where(is_wanted)
         rows = self._database.rows(
             "reading true answers", query.order_by(true_answers.c.turn.desc()).limit(limit)
         )

@@ -356,9 +356,12 @@ class LedgerReader(Queries):
         )
         return self._database.read("remembering sessions", query, _trace)
 
-    def trace_of(self, session: SessionId | None, heads: Collection[bytes]) -> SessionTrace | None:
+    def trace_of(
+        self, session: SessionId | None, heads: Collection[bytes], *, is_known: bool = False
+    ) -> SessionTrace | None:
         """The data by which to recognise a session: the one of this name, else the newest whose
-        last main turn had one of these digests.
+        last main turn had one of these digests. For one that is known, where a conversation in it
+        was last.
         """
         is_main = turns.c.kind == literal_column("'main'")  # as in the index
         later = turns.alias("later")
@@ -369,7 +372,10 @@ class LedgerReader(Queries):
         )
         by_name = turns.c.session == session
         by_head = turns.c.head.in_(heads) & is_last
-        for is_wanted in ([by_name] if session else []) + ([by_head] if heads else []):
+        wanted = ([by_name] if session else []) + ([by_head] if heads else [])
+        if is_known:
+            wanted = [by_name & turns.c.head.in_(heads)]
+        for is_wanted in wanted:
             query = (
                 select(sessions, turns.c.id.label("turn"), *turns.c["head", "segment", "channel"])
                 .join_from(turns, sessions, sessions.c.id == turns.c.session)

@@ -90,12 +90,13 @@ class HeldRules:
 
 Stored: TypeAlias = tuple[TurnId, SessionId, str | None, TrueAnswer]
 """A true answer in the ledger, with its turn, session and user."""
+StoredAnswers: TypeAlias = Sequence[Stored]
 
 
 class AnswerStore(Protocol):
     """The store of true answers. Blocks; raises StoreError."""
 
-    def newest(self) -> Iterable[Stored]: ...
+    def newest(self, session: SessionId | None = None) -> Iterable[Stored]: ...
     def read(self, turn: TurnId) -> TrueAnswer | None: ...
 
 
@@ -111,11 +112,13 @@ class TrueAnswers:
         self._needles: dict[TurnId, tuple[bytes, ...]] = {}
         self._kept: OrderedDict[TurnId, TrueAnswer] = OrderedDict()
 
-    def stored(self) -> Sequence[Stored]:
-        """The true answers in the ledger, oldest first. Blocks; raises StoreError."""
-        return list(self._store.newest())[::-1]
+    def stored(self, session: SessionId | None = None) -> StoredAnswers:
+        """The true answers in the ledger, of this session if given, oldest first. Blocks; raises
+        StoreError.
+        """
+        return list(self._store.newest(session))[::-1]
 
-    def restore(self, stored: Sequence[Stored]) -> None:
+    def restore(self, stored: StoredAnswers) -> None:
         """Index true answers of the ledger."""
         for turn, session, user, answer in stored:
             if turn not in self._needles:

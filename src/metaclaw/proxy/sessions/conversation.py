@@ -259,6 +259,17 @@ class MessageChain:
             words += item_texts(item)
         return (calls, "".join(words)) if answered else None
 
+    def has_answers_after(self, position: int, more_than: int) -> bool:
+        """Whether the history has more answers than that behind this position."""
+        is_answer = False
+        for index in self.indices[position + 1 :]:
+            item = self.items[index]
+            was_answer, is_answer = is_answer, isinstance(item, dict) and _is_answer(item)
+            more_than -= is_answer and not was_answer
+            if more_than < 0:
+                return True
+        return False
+
     def tail_at(self, position: int) -> int:
         """A cheap fingerprint of the tool outputs at this position, which the chain ignores; 0 if
         there are none.

@@ -107,7 +107,10 @@ class Origins:
         silence_s: float = 1800.0,
         max_sessions: int = 4096,
         now: Callable[[], datetime] = utc_now,
+        is_shared: bool = False,
     ) -> None:
+        """`is_shared`: other programs may serve the same sessions."""
+        self._is_shared = is_shared
         self._silence = timedelta(seconds=silence_s)
         self._sessions = SessionRegistry(max_sessions)
         self._digests = DigestCache()
@@ -177,6 +180,30 @@ class Origins:
         if session is None or not origin.session_began or session.in_flight > 1:
             return False
         self._sessions.forget(session)
+        return True
+
+    def is_behind(self, origin: Origin) -> bool:
+        """Whether another program seems to have answered requests of this conversation since it was
+        last here.
+        """
+        session = self._sessions.get(origin.session) if self._is_shared else None
+        thread = session.thread_at(origin.head) if session is not None else None
+        return thread is not None and thread.is_behind
+
+    def catch_up(self, origin: Origin, trace: SessionTrace) -> bool:
+        """Take the request back, and have its conversation be where another program left it, so
+        that it can be identified anew. False if that is where it is.
+        """
+        session = self._sessions.get(origin.session)
+        thread = session.thread_at(origin.head) if session is not None else None
+        if session is None or thread is None or thread.turn == trace.last_turn:
+            return False
+        session.in_flight -= 1
+        others = (other.segment for other in session.threads if other is not thread)
+        session.segment = max([trace.segment, *others])
+        thread.in_flight, thread.segment, thread.turn = 0, trace.segment, trace.last_turn
+        thread.anchors, thread.said, thread.calls = None, None, frozenset()
+        self._sessions.move(thread, trace.head, None)
         return True
 
     def answered(self, origin: Origin, response_id: str, parts: Sequence[Part] = ()) -> None:
@@ -440,6 +467,9 @@ class Origins:
             thread.in_flight += 1
             thread.session.heads.retry(thread)
         else:
+            if self._is_shared:
+                position = -1 if match is None else match.position
+                thread.is_behind = chain.has_answers_after(position, 0 if match is None else 1)
             thread.in_flight = 1
             thread.fits = thread.answer_fits(chain, match.position) if match is not None else 0
             thread.said, thread.calls = None, frozenset()

@@ -125,6 +125,8 @@ class Thread:
     hints: SenderHints = _NO_HINTS
     calls: frozenset[str] = frozenset()
     said: str | None = None
+    is_behind: bool = False
+    """Whether its history has answers that were not given here."""
 
     def answer_fits(self, chain: MessageChain, position: int) -> int:
         """1 if the thread's answer follows this position, -1 if another answer does, 0 if
