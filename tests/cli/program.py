@@ -30,7 +30,7 @@ class Done:
 
 
 def program(
-    *arguments: str, env: Mapping[str, str] | None = None, given: str = "", timeout_s: float = 60.0
+    *arguments: str, env: Mapping[str, str] | None = None, given: str = "", timeout_s: float = 180.0
 ) -> Done:
     """Run the real program to its end."""
     command = [sys.executable, "-m", "metaclaw.cli", *arguments]

@@ -23,7 +23,7 @@ def test_missing_weights_say_how_to_get_them() -> None:
 
 
 def test_a_missing_library_says_how_to_get_it() -> None:
-    with pytest.raises(EngineError, match=r"pip install 'metaclaw-proxy\[embedded\]'"):
+    with pytest.raises(EngineError, match="metaclaw model add embedded"):
         require("no_such_library")
 
 
