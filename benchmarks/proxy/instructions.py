@@ -12,7 +12,6 @@ while nobody asks it anything is left out.
 import argparse
 import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess

@@ -12,7 +12,7 @@ import pytest
 from metaclaw.api.progress import Periods
 from metaclaw.api.web.charts import chart
 from metaclaw.api.web.formats import compared
-from metaclaw.domain.compliance import MeasuredTurn, RuleOutcome, RuleResult
+from metaclaw.domain.compliance import MeasuredTurn, RuleOutcome, RuleResult, measured_hash
 from metaclaw.domain.ids import SkillName, new_turn_id
 from metaclaw.domain.person import HOME
 from metaclaw.domain.turn import Times, Turn, TurnEnd
@@ -100,12 +100,13 @@ async def test_only_what_came_before_is_a_repeat(stage: Stage) -> None:
 
 async def test_the_rule_broken_most_is_named_with_its_agent(stage: Stage) -> None:
     rule = (await stage.http.post("/api/rules", json={"text": "Use tabs."})).json()["name"]
+    text = measured_hash(stage.library.view.get(SkillName(rule)))
     results = (RuleResult.BROKEN, RuleResult.BROKEN, RuleResult.FOLLOWED, RuleResult.FOLLOWED)
     measured = []
     for number, result in enumerate(results, 1):
         turn = await record(stage)
         agent = "careful" if number == 4 else "hasty"
-        outcome = RuleOutcome(SkillName(rule), "h", result)
+        outcome = RuleOutcome(SkillName(rule), text, result)
         day = TODAY.date().isoformat()
         measured.append(MeasuredTurn(number, turn.id, agent, "m-1", day, (outcome,)))
     SqlCompliance(stage.database).record(measured, 4)
@@ -119,6 +120,11 @@ async def test_the_rule_broken_most_is_named_with_its_agent(stage: Stage) -> Non
     # Of a person's turns the same is counted, turn by turn.
     of_ann = await stage.get("/api/progress?person=ann")
     assert plot_of(of_ann, "agents") == plot_of(found, "agents")
+    # Results of an earlier text or check say nothing about the rule as it is now.
+    await stage.http.patch(f"/api/rules/{rule}", json={"text": "Use tabs, never spaces."})
+    found = await stage.get("/api/progress")
+    assert found["most_broken"] is None
+    assert plot_of(found, "rules")[rule][-1] == 0.5
 
 
 async def test_members_find_their_own_progress_without_cost(stage: Stage) -> None:
@@ -140,6 +146,23 @@ async def test_rules_that_came_and_went_are_counted(stage: Stage) -> None:
     await stage.http.delete(f"/api/rules/{made}")
     lessons = plot_of(await stage.get("/api/progress?by=month"), "lessons")
     assert (lessons["learned"][-1], lessons["withdrawn"][-1]) == (1, 1)
+    # What was learned is no agent's and no model's.
+    of_agent = await stage.get("/api/progress?agent=some-agent")
+    assert "lessons" not in {one["name"] for one in of_agent["plots"]}
+
+
+async def test_only_what_is_new_is_a_lesson_of_today(stage: Stage) -> None:
+    made = (await stage.http.post("/api/rules", json={"text": "Use tabs."})).json()["name"]
+    await stage.http.patch(f"/api/rules/{made}", json={"text": "Use two spaces."})
+    _, page = await ask(stage, HOME, "GET", "/ui")
+    assert "<b>1</b><span>lesson today</span>" in page.decode()
+
+
+async def test_the_page_takes_the_beginning_of_an_id(stage: Stage) -> None:
+    turn = await record(stage)
+    for kind, whole in (("sessions", turn.session), ("turns", turn.id)):
+        status, page = await ask(stage, HOME, "GET", f"/ui/{kind}/{whole[:-2]}")
+        assert status == 200, page
 
 
 async def test_a_page_gives_what_it_shows_as_json_and_csv(stage: Stage) -> None:

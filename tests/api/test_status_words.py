@@ -15,6 +15,7 @@ AT = "2026-11-17T07:00:00+00:00"
 BUDGET: dict[str, Any] = {
     "limit": 300_000,
     "used": 45_000,
+    "reading": 0,
     "limit_cost": None,
     "used_cost": 0.25,
     "unpriced_tokens": 0,
@@ -141,6 +142,8 @@ def test_only_the_important_lines_are_brief() -> None:
 def test_the_budget_is_told_in_words() -> None:
     (line,) = budget_words(BUDGET)
     assert line == "45,000 of 300,000 tokens used today (15%), $0.25; renewed at 00:00"
+    (line,) = budget_words({**BUDGET, "used_cost": 0.0, "reading": 9_000})
+    assert "(15%), and 9,000 to read what you say; renewed" in line
     waiting = [{"purpose": "judge", "count": 3}, {"purpose": "evolve", "count": 1}]
     used_up = {"used": 300_000, "limit_cost": 2.0, "used_cost": 1.9, "waiting": waiting}
     first, second = budget_words({**BUDGET, **used_up})

@@ -13,7 +13,7 @@ from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.router import ApiRequest, route
 from metaclaw.api.views import time_view
 from metaclaw.clock import local_today
-from metaclaw.domain.compliance import Compliance, RuleResult
+from metaclaw.domain.compliance import Compliance, RuleResult, measured_hash
 from metaclaw.domain.skill import GenerationChange, Lesson
 from metaclaw.domain.status import SERVED, Spending
 from metaclaw.store import DayOfAnswers, DayOfRule, ProgressFilter, SqlPolicies
@@ -106,7 +106,11 @@ class ProgressRoutes:
         parts = [
             _repeats(periods.sums(repeats), len(periods.first)),
             _rules(periods, rules),
-            _lessons(periods, self._changes(since, wanted)),
+            *(
+                [_lessons(periods, self._changes(since, wanted))]
+                if not (wanted.agent or wanted.model)
+                else []
+            ),
             *([self._cost(periods, wanted.model)] if owner and not _is_narrow(wanted) else []),
             _answers(periods, stored.answers(since, wanted)),
         ]
@@ -129,7 +133,7 @@ class ProgressRoutes:
                 if (at := periods.at(one.made.astimezone().date())) >= 0
             ],
             "best_lesson": self._best_lesson(prevented),
-            "most_broken": _most_broken(rules),
+            "most_broken": _most_broken(self._in_force(rules)),
             "learning": self._learning(since, wanted) if owner else None,
         }
 
@@ -182,6 +186,11 @@ class ProgressRoutes:
                 spent[0] += one if key.day >= week.isoformat() else Spending()
                 spent[1] += one if key.day >= since.isoformat() else Spending()
         return {"week": spending_view(spent[0]), "all": spending_view(spent[1])}
+
+    def _in_force(self, rows: Iterable[DayOfRule]) -> list[DayOfRule]:
+        """The results of rules as they are now, with the check that they have."""
+        hashes = {rule.name: measured_hash(rule) for rule in self.home.rulebook.skills()}
+        return [row for row in rows if hashes.get(row.rule) == row.hash]
 
     def _best_lesson(self, prevented: Counter[str]) -> dict[str, object] | None:
         """The lesson in force that prevented the most."""

@@ -405,7 +405,8 @@ def budget_words(budget: Facts) -> Iterator[str]:
     elif not budget["used_cost"]:
         spent = ""
     renewed = budget["resets_at"][11:16]
-    yield f"{used:,} of {limit:,} tokens used today{share}{spent}; renewed at {renewed}"
+    reading = f", and {budget['reading']:,} to read what you say" if budget["reading"] else ""
+    yield f"{used:,} of {limit:,} tokens used today{share}{spent}{reading}; renewed at {renewed}"
     if 0 < limit < _SHORT_TOKENS:
         yield (
             f"short: reading one message takes up to {_LISTEN_TOKENS:,} tokens, a new skill"

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
-from jsonschema import Draft202012Validator
 
 from metaclaw import __version__
 from metaclaw.cli.client import Facts, last_turn, read, request, segment
 from metaclaw.errors import MetaClawError
-from metaclaw.text import list_terms
+from metaclaw.text import list_terms, shorten
 
 VERSIONS: Final = ("2025-06-18", "2025-03-26", "2024-11-05")
 _PARSE_ERROR, _INVALID_REQUEST, _NO_METHOD, _INVALID_PARAMS = -32700, -32600, -32601, -32602
 _MOST_FOUND: Final = 10
 _MOST_CHARS: Final = 2_000
+_ERROR_CHARS: Final = 300
 _SOURCE: Final = "an agent"
 _INSTRUCTIONS: Final = (
     "MetaClaw remembers the rules and facts that the person stated, and lessons from earlier work."
@@ -105,11 +105,13 @@ class McpServer:
         raise _RpcError(_NO_METHOD, f"there is no method {method}")
 
     def _call(self, name: object, given: object) -> Facts:
+        from jsonschema import Draft202012Validator  # a client waits for the start
+
         tool = self._tools().get(str(name))
         if tool is None:
             raise _RpcError(_INVALID_PARAMS, f"there is no tool {name}")
         for error in Draft202012Validator(tool.schema).iter_errors(given):
-            raise _RpcError(_INVALID_PARAMS, f"{name}: {error.message}")
+            raise _RpcError(_INVALID_PARAMS, shorten(f"{name}: {error.message}", _ERROR_CHARS))
         assert isinstance(given, dict)
         try:
             found = tool.run(**given)

@@ -169,6 +169,7 @@ class Account:
             "limit": self.limit_tokens,
             "used": self.used_tokens,
             "left": max(0, self.limit_tokens - self.used_tokens),
+            "reading": self._from_reserve,
             "limit_cost": self.limit_cost,
             "used_cost": round(self.spent.cost, 6),
             "left_cost": left_cost,

@@ -182,7 +182,7 @@ def _near(kind: FailureGroup, near: Sequence[Skill], mark: str, redact: Redact) 
 
 def _marked(skill: Skill, kind: FailureGroup) -> str:
     if not skill.is_skill:
-        return f"a {skill.kind} that the person stated; may not be edited"
+        return f"a {skill.kind}; may not be edited"
     return "may be edited" if may_edit(skill, kind) else "may not be edited"
 
 

@@ -73,10 +73,11 @@ class DayOfAnswers:
 
 @dataclass(frozen=True, slots=True)
 class DayOfRule:
-    """How often a rule had this result with an agent on one day."""
+    """How often a rule, with this text and check, had this result with an agent on one day."""
 
     day: date
     rule: SkillName
+    hash: str
     agent: str
     result: RuleResult
     times: int
@@ -166,7 +167,7 @@ class SqlProgress(Queries):
 
     def rules(self, since: date, wanted: ProgressFilter) -> list[DayOfRule]:
         """The results of rules by day, rule and agent."""
-        key = rule_counts.c["day", "rule", "agent", "result"]
+        key = rule_counts.c["day", "rule", "hash", "agent", "result"]
         query = select(*key, func.sum(rule_counts.c.times))
         if wanted.project or wanted.person or self._user is not None:
             query = select(*key, func.count()).select_from(rule_counts)
@@ -181,7 +182,7 @@ class SqlProgress(Queries):
         return self._database.read(
             "counting results of rules",
             query.group_by(*key),
-            lambda row: DayOfRule(date.fromisoformat(row[0]), row[1], row[2], row[3], int(row[4])),
+            lambda row: DayOfRule(date.fromisoformat(row[0]), *row[1:5], int(row[5])),
         )
 
     def repeats(self, since: date, wanted: ProgressFilter) -> list[Repeat]:

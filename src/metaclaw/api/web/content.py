@@ -28,6 +28,7 @@ from metaclaw.api.web.formats import (
     day_name,
     differences,
     moment,
+    project,
     provider_use,
     week_of,
 )
@@ -168,7 +169,7 @@ class PageContent:
         skills = [
             {
                 "label": one.name if one.is_skill else one.body,
-                "kind": one.kind,
+                "kind": f"{one.kind}, {project(one.workspace)}" if one.workspace else one.kind,
                 "href": f"/ui/rules/{one.name}",
             }
             for one in self.home.rulebook.skills()
@@ -197,7 +198,7 @@ class PageContent:
     async def session(self, asked: ApiRequest) -> Context:
         """One session with its turns, a few at a time."""
         cursor, with_side = asked.number("after", 0), asked.query.get("side") == "1"
-        found = await run_sync(self._session, SessionId(asked.path["id"]), cursor, with_side)
+        found = await run_sync(self._session, asked.path["id"], cursor, with_side)
         known = set[SkillName]()
         for one in found["turns"]:
             places = [place for place in one.pop("placements") if place.text]
@@ -217,8 +218,8 @@ class PageContent:
     @page("/ui/turns/{id}", "turn.html", "sessions", "One turn", "messages")
     async def turn(self, asked: ApiRequest) -> Context:
         """One turn: the prompt with placed text marked, the answer, the verdict, and why."""
-        turn = asked.path["id"]
-        context = await run_sync(self._turn, TurnId(turn))
+        turn = await run_sync(self.home.turn_id, asked.path["id"])
+        context = await run_sync(self._turn, turn)
         try:
             context["why"] = await self.call("GET", f"/api/turns/{turn}/why")
         except (ApiError, StopIteration):
@@ -335,7 +336,7 @@ class PageContent:
             is_today = day_name(change.published_at) == "Today"
             if not is_today and len(recent) > _MOST_LESSONS:
                 break
-            learned_today += is_today
+            learned_today += is_today and not change.before.keys() >= change.after.keys()
             recent.append(change)
         changes = recent[: _MOST_LESSONS if with_all else _LESSONS]
         named = [skill.name for change in changes for skill in change.after.values()]
@@ -396,8 +397,8 @@ class PageContent:
             "agents": overview.agents(),
         }
 
-    def _session(self, session: SessionId, after: int, with_side: bool) -> Context:
-        reader = self.home.reader
+    def _session(self, named: str, after: int, with_side: bool) -> Context:
+        reader, session = self.home.reader, self.home.session_id(named)
         row = reader.session(session)
         if row is None:
             raise ApiError(f"there is no session {session}", 404)

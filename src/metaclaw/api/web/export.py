@@ -38,7 +38,7 @@ def _flat(prefix: str, value: object) -> Iterator[tuple[str, object]]:
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _flat(f"{prefix}.{name}" if prefix else name, inner)
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         yield prefix, msgspec.json.encode(value).decode()
     elif isinstance(value, str) and value.startswith(_FORMULA):
         yield prefix, f"'{value}"  # a spreadsheet would run it
