@@ -241,6 +241,8 @@ def test_a_model_whose_answers_cannot_be_used_is_a_problem_with_what_to_do(
     one = {"role": role, "model": "world/tiny", "answers": 9, "reason": "no verdict", "at": AT}
     (problem,) = wrong(learning={**LEARNING, "unusable": [one]})
     assert problem["what"] == f"The model that {work} gives unusable answers"
+    (problem,) = wrong(learning={**LEARNING, "unusable": [one], "unwritten": 2})
+    assert ("2 failures to ask about again" in problem["why"]) == (work == "writes skills")
     assert "world/tiny: 9 of the last 9" in problem["why"]
     assert f"metaclaw config set {role}.model" in problem["do"]
 

@@ -171,7 +171,7 @@ def test_a_detached_proxy_serves_tells_and_stops(settings: Path) -> None:
     (session,) = metaclaw("sessions", "list", "--json").facts["sessions"]
     shown = metaclaw("sessions", "show", session["id"], "--json").facts
     assert [turn["answer"] for turn in shown["turns"]] == [ANSWER]
-    assert metaclaw("sessions", "end", session["id"]).code == 0
+    assert metaclaw("sessions", "end", "--all", "--yes").out == "Ended 1 session.\n"
     (ended,) = metaclaw("sessions", "list", "--json").facts["sessions"]
     assert ended["ended_at"] is not None
 

@@ -10,7 +10,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Lesson
 from metaclaw.domain.turn import Scope
 from metaclaw.errors import UpstreamError
-from metaclaw.skills import Rulebook
+from metaclaw.skills import LessonWriter, Rulebook
 from tests.learn.learning import ScriptedLearning, Speaker, Talk
 from tests.learn.recordings import call
 
@@ -121,9 +121,48 @@ async def test_while_no_model_can_be_asked_the_failure_stays_due(new_learning: N
     for _ in range(2):
         await session(learning, BARE, UV)
     assert (learning.names, learning.candidates.interrupted()) == ([], [])
-    learning.evolver = writes()
-    learning.restart()
+    assert learning.evolver is not None
+    learning.evolver.rule = writes().rule
     await learning.lesson_loop.look()
+    assert learning.names == []
+    learning.clock.pass_by(minutes=1)
+    await learning.lesson_loop.look()
+    assert learning.names == ["uv-tests"]
+
+
+async def test_a_model_without_a_usable_answer_is_asked_once_more_and_again_after_pauses(
+    new_learning: NewLearning,
+) -> None:
+    evolver = Speaker("world/evolver", lambda prompt: "I would say so.")
+    learning = await new_learning(min_failures=3, evolver=evolver)
+    for _ in range(3):  # the third one brings nothing new
+        await session(learning, BARE, UV)
+    loop = learning.lesson_loop
+    assert (len(evolver.asked), loop.unwritten) == (2, 1)
+    for minutes, asked in ((9, 2), (2, 4), (30, 4), (31, 6), (60, 6)):
+        learning.clock.pass_by(minutes=minutes)
+        await loop.look()
+        assert len(evolver.asked) == asked
+    good = writes()
+    evolver.rule = good.rule
+    learning.clock.pass_by(days=1)
+    await loop.look()
+    assert (learning.names, loop.unwritten) == (["uv-tests"], 0)
+
+
+async def test_another_model_is_asked_at_once_about_what_one_gave_no_usable_answer(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(
+        min_failures=3, evolver=Speaker("world/evolver", lambda prompt: "I would say so.")
+    )
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    other = writes()
+    other.name = "world/other"
+    learning.evolver = other
+    learning.lesson_loop.writer_for = lambda served: LessonWriter(other, str, lambda name: False)
+    await session(learning, ("ls", "a.py"))
     assert learning.names == ["uv-tests"]
 
 

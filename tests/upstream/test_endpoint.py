@@ -3,6 +3,7 @@ inside.
 """
 
 import gzip
+import json
 import logging
 import zlib
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ import pytest
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, Purpose
-from metaclaw.upstream import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, reply_headers
+from metaclaw.upstream import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, list_models, reply_headers
 from tests.support.cases import each
 from tests.upstream.loopback import (
     Conversation,
@@ -337,3 +338,23 @@ async def test_calls_that_begin_alike_differ_in_what_is_theirs() -> None:
         ("0", None, "judge", "a"),
         ("0", None, None, "b"),
     ]
+
+
+@pytest.mark.anyio
+@each(
+    ("kind", "entry", "found"),
+    [
+        ("openai", {"id": "dev-1", "object": "model"}, ["dev-1"]),
+        ("anthropic", {"id": "dev-1", "object": "model"}, []),
+        ("anthropic", {"id": "claude-x", "type": "model", "display_name": "X"}, ["claude-x"]),
+    ],
+)
+async def test_models_that_a_server_lists_for_another_wire_are_not_the_providers(
+    kind: Kind, entry: dict[str, str], found: list[str]
+) -> None:
+    body = json.dumps({"data": [entry]}).encode()
+    async with (
+        serve(answering(plain(body))) as loopback,
+        endpoint(loopback.url, kind) as provider,
+    ):
+        assert await list_models(provider) == found

@@ -77,7 +77,8 @@ def problems(status: Facts) -> list[dict[str, Any]]:
             _problem(
                 "model",
                 _ROLES[one["role"]],
-                f"{one['model']}: {one['answers']} of the last {one['answers']}: {one['reason']}",
+                f"{one['model']}: {one['answers']} of the last {one['answers']}: {one['reason']}"
+                + _unwritten(learning, one["role"]),
                 f"Name another model: metaclaw config set {one['role']}.model MODEL",
                 one["at"],
             )
@@ -102,6 +103,12 @@ def problems(status: Facts) -> list[dict[str, Any]]:
             if one["trouble"]
         ),
     ]
+
+
+def _unwritten(learning: Facts, role: str) -> str:
+    """The failures that wait until the evolver gives a usable answer."""
+    waiting = learning.get("unwritten") if role == "evolver" else 0
+    return f" ({counted(waiting, 'failure')} to ask about again)" if waiting else ""
 
 
 def _problem(

@@ -196,6 +196,7 @@ def _labelled(label: str, text: str, *, most_lines: int | None) -> Iterator[str]
 @click.option(
     "--all", "is_all", is_flag=True, help="All of the newest 1000 sessions that are active."
 )
+@click.option("--yes", is_flag=True, expose_value=False, help="Changes nothing: it never asks.")
 @answers
 def end(home: Path, session: str | None, last: bool, is_all: bool) -> CommandOutput:
     """End an active session: its last turn is judged, and may train."""

@@ -191,6 +191,7 @@ class Learning:
             "listen": self.models.shown_listener(config.listen, config.judge),
             "listener": self.listening.facts,
             "unusable": self.unusable.facts,
+            "unwritten": self.lessons.unwritten,
             "refused": self.models.refused,
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),

@@ -21,7 +21,7 @@ from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Lesson, Skill
 from metaclaw.domain.turn import ModelAt, Scope, Step, TurnEnd, TurnKind
-from metaclaw.errors import MetaClawError, StoreError
+from metaclaw.errors import MetaClawError, SkillError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, claimed, free_turns, is_by_person
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
@@ -54,10 +54,22 @@ _OPEN_SHARE: Final = 50
 _MOST_SHOWN: Final = 3
 _MOST_WAITING: Final = 200
 _MOST_ASKED: Final = 2
-"""How often a model is asked in one go, if its first line is refused."""
+"""How often a model is asked in one go, if its first line is refused, or cannot be read."""
+_PAUSES: Final = (timedelta(minutes=10), timedelta(hours=1), timedelta(days=1))
+"""After these a model is asked again that gave no usable answer."""
+_OUTAGE_PAUSE: Final = timedelta(minutes=1)
 _MOST_REFUSED: Final = 3
 ASLEEP: Final = "no session needed it for 60 days"
 """Why a lesson that was not needed is retired; it comes back when its failure does."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    """When a model is asked again about a failure, which it tried so often without a usable answer."""
+
+    model: str
+    at: datetime
+    tries: int
 
 
 @dataclass(eq=False, kw_only=True)
@@ -86,11 +98,17 @@ class LessonLoop:
         self._kept = 0
         self._due: dict[SessionId, tuple[datetime, int]] = {}
         self._not_before: dict[SessionId, datetime] = {}
+        self._again: dict[tuple[str, Scope], _Retry] = {}
 
     @property
     def pending(self) -> int:
         """1 while there are sessions or failures to examine, else 0."""
         return int(self._is_looking or self.wakeup.is_set)
+
+    @property
+    def unwritten(self) -> int:
+        """The number of failures about which a model will be asked again."""
+        return len(self._again)
 
     def prepare(self) -> None:
         """At the first start, skip the turns before it. Blocks; call it before any loop runs."""
@@ -118,13 +136,17 @@ class LessonLoop:
         try:
             has_read = await self._read_sessions()
             has_read = await self._read_open() or has_read
-            if not has_read and not self._is_first:
+            is_due = any(one.at <= self.now() for one in self._again.values())
+            if not has_read and not self._is_first and not is_due:
                 return
             self._is_first = False
             await run_sync(self.library.follow)
             await self._wake_what_is_needed()
             await self._retire_what_is_not()
-            for failure in await run_sync(self.episodes.recurring, self.least):
+            found = await run_sync(self.episodes.recurring, self.least)
+            due = {(one.signature, one.scope) for one in found}
+            self._again = {key: one for key, one in self._again.items() if key in due}
+            for failure in found:
                 async with self._guard.attempt(f"lesson {failure.signature}") as may:
                     if may:
                         await self._learn(failure)
@@ -225,29 +247,40 @@ class LessonLoop:
         found = await run_sync(self._case, failure)
         if found is None or (writer := self.writer_for(found[1])) is None:
             return
-        case = found[0]
+        case, key = found[0], (failure.signature, failure.scope)
+        earlier = self._again.get(key)
+        tries = earlier.tries if earlier and earlier.model == writer.model.name else 0
+        if earlier and tries and earlier.at > self.now():
+            return
         if failure.signature not in case.signatures:  # it came in between, and teaches nothing
             await run_sync(self.episodes.mark_shown, [failure.signature], failure.sessions)
             return
         # Support before the evolver: these turns never train, whatever becomes of the lesson.
         generation = self.library.view.generation
         async with claimed(self.candidates, LESSON_ATTEMPT, generation, case.unclaimed) as may:
-            if may:
-                await self._write(writer, case, failure)
+            error = await self._write(writer, case, failure) if may else None
+        if error is not None:
+            log.warning("lesson_not_written reason=%s", error)
+            is_unusable = isinstance(error, SkillError)
+            pause = _PAUSES[min(tries, len(_PAUSES) - 1)] if is_unusable else _OUTAGE_PAUSE
+            at = self.now() + pause
+            self._again[key] = _Retry(writer.model.name, at, tries + is_unusable)
 
     async def _write(
         self, writer: LessonWriter, case: LessonCase, failure: RecurringFailure
-    ) -> None:
+    ) -> MetaClawError | None:
+        """Have a line written and admitted; the error after which the model is to be asked again."""
         line = ""
-        for _ in range(_MOST_ASKED):
+        for tries in range(1, _MOST_ASKED + 1):
             case = replace(case, refused=await run_sync(self._refused, failure))
             try:
                 proposal = await writer.write(case)
             except StoreError:
                 raise
             except MetaClawError as error:
-                log.warning("lesson_not_written reason=%s", error)
-                return
+                if isinstance(error, SkillError) and tries < _MOST_ASKED:
+                    continue
+                return error
             if proposal is None or proposal.skill.body == line:
                 break
             line = proposal.skill.body
@@ -259,6 +292,8 @@ class LessonLoop:
         # Only now: after a crash, or while the model cannot be asked, the failure stays due.
         named = {name for one in case.occurrences for name in self._signatures(one.episode)}
         await run_sync(self.episodes.mark_shown, sorted(named), failure.sessions)
+        self._again.pop((failure.signature, failure.scope), None)
+        return None
 
     def _refused(self, failure: RecurringFailure) -> tuple[tuple[str, str], ...]:
         """The newest lines about a failure that were refused, and why. Blocks."""

@@ -22,6 +22,7 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Scope
+from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills.evolver import new_lesson, read_skills
 from metaclaw.skills.rules import free_name
@@ -94,12 +95,15 @@ class LessonWriter:
     answered: Callable[[str, str | None], None] = lambda model, fault: None
 
     async def write(self, case: LessonCase) -> Proposal | None:
-        """The lesson, or None where the model has none. Raises UpstreamError."""
+        """The lesson, or None where the model has none. Raises UpstreamError, and SkillError where
+        its answer cannot be used.
+        """
         completion = await self.model.ask(_request(case, self.redact), Purpose.EVOLVE)
         found = read_skills(text_of(completion.parts))
         self.answered(self.model.name, found if isinstance(found, str) else None)
-        listed = () if isinstance(found, str) else found
-        written = next((one for one in listed if one.lesson and one.trigger), None)
+        if isinstance(found, str):
+            raise SkillError(found)
+        written = next((one for one in found if one.lesson and one.trigger), None)
         if written is None or not written.lesson or self.redact(written.lesson) != written.lesson:
             return None
         name = free_name(written.name[:_MAX_NAME_CHARS] or written.lesson, self.is_taken)

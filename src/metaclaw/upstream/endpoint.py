@@ -510,13 +510,16 @@ async def probe_wires(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> Wi
 
 async def list_models(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> list[str]:
     """The ids of the models that the provider lists; empty if it lists none or the request
-    fails.
+    fails. An Anthropic provider's entries say that they are models: a server of several wires may
+    list those of another one.
     """
     try:
         async with asyncio.timeout(within_s):
-            return list(await listed_models(endpoint, {}))
+            listed = await listed_models(endpoint, {})
     except (UpstreamError, TimeoutError):
         return []
+    is_anthropic = endpoint.kind == "anthropic"
+    return [name for name, one in listed.items() if not is_anthropic or one.get("type") == "model"]
 
 
 async def listed_models(
