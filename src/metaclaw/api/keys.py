@@ -8,6 +8,7 @@ from anyio.to_thread import run_sync
 from metaclaw.api.home_routes import HomeRoutes
 from metaclaw.api.router import ApiError, ApiRequest, RequestBody, route
 from metaclaw.api.views import picked, time_view
+from metaclaw.domain.ids import SessionId
 from metaclaw.domain.person import (
     HOME,
     KeyRole,
@@ -110,15 +111,23 @@ class KeyRoutes:
                 409,
             )
         mine, forgetting = Overview(database, user=person.name), SqlForgetting(database)
-        wanted = SessionFilter(with_side_only=True)
-        rows = await run_sync(mine.sessions, wanted, _MOST_ROWS)
-        for row in rows:
-            await run_sync(forgetting.begin, row.id)
-        owner = await self.home.owner()
-        for row in rows:
-            await owner.forget(row.id)
+        wanted, count = SessionFilter(with_side_only=True), 0
+        asked = await run_sync(forgetting.begin_user, person.name)
+
+        def left() -> list[SessionId]:
+            rows = mine.sessions(wanted, _MOST_ROWS)
+            return [row.id for row in rows if row.began_at <= asked]
+
+        # Again, because another proxy may have been recording a turn.
+        while sessions := await run_sync(left):
+            for session in sessions:
+                await run_sync(forgetting.begin, session)
+            owner = await self.home.owner()
+            for session in sessions:
+                await owner.forget(session)
+            count += len(sessions)
         gone = await run_sync(self._forget_skills, person.name)
-        return {"name": person.name, "sessions": len(rows), "skills": gone}
+        return {"name": person.name, "sessions": count, "skills": gone}
 
     def _forget_skills(self, user: str) -> int:
         """Take what is only this person's out of force, and erase its texts."""

@@ -212,7 +212,11 @@ class LearningRoutes:
                 409,
             ) from error
         if forgotten is None:
-            raise ApiError(f"there is no session {session}", 404)
+            raise ApiError(
+                f"there is no session {session}; if its first answer is under way, that is not"
+                " recorded",
+                404,
+            )
         return {"session": session, "forgotten": True, **forgotten}
 
     @route("GET", "/api/events", "What happens, as server-sent events", ("after",))

@@ -218,7 +218,8 @@ class Application(ProgramParts):
             self.enforcer.is_on = not now.enforcement_off
         if (missed := now.forgettings - before.forgettings) > 0:
             recent = await anyio.to_thread.run_sync(self.reader.events_of, FORGETTING, missed)
-            for event in reversed(recent):
+            named = [event for event in recent if "session" in event.data]
+            for event in reversed(named):
                 self.sessions.forget_elsewhere(SessionId(str(event.data["session"])))
         if self.database.is_shared and now.true_answers != before.true_answers:
             answers = await anyio.to_thread.run_sync(self.enforcer.answers.stored)

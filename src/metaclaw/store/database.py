@@ -101,25 +101,30 @@ class Database:
         """
         self.files: Identity | None = None
         """The files that the ledger has open; there are no connections to others."""
-        self.forgotten: OrderedDict[SessionId, datetime] = OrderedDict()
-        """When sessions were last forgotten; what was asked before is not recorded any more."""
+        self.forgotten: OrderedDict[tuple[str, str], datetime] = OrderedDict()
+        """When sessions and users were last forgotten; what was asked before is not recorded any
+        more.
+        """
         self.notices: dict[str, str] = {}
         """What a person should know about the database although it is in use, by subject."""
 
-    def drop_turns(self, session: SessionId, until: datetime) -> None:
-        """Do not record turns of the session whose requests came before; answers may still be under
-        way.
+    def drop_turns(self, kind: str, name: str, until: datetime) -> None:
+        """Do not record turns of this `session` or `user` whose requests came before; answers may
+        still be under way.
         """
-        self.forgotten[session] = max(until, self.forgotten.get(session, until))
+        key = kind, name
+        self.forgotten[key] = max(until, self.forgotten.get(key, until))
         while len(self.forgotten) > _MOST_FORGOTTEN:
             self.forgotten.popitem(last=False)
 
-    def is_dropped(self, session: SessionId, received_at: datetime) -> bool:
-        """Whether a turn must not be recorded, because its session was forgotten since its request
-        came.
+    def is_dropped(self, session: SessionId, user: str | None, received_at: datetime) -> bool:
+        """Whether a turn must not be recorded, because its session or user was forgotten since its
+        request came.
         """
-        until = self.forgotten.get(session)
-        return until is not None and received_at <= until
+        keys = (("session", session), ("user", user or ""))
+        return any(
+            until is not None and received_at <= until for until in map(self.forgotten.get, keys)
+        )
 
     @property
     def kind(self) -> str:

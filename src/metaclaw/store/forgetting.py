@@ -69,19 +69,29 @@ class SqlForgetting(Queries):
     """Deletes turns. Every step can be repeated: calling it again finishes an interrupted one."""
 
     def begin(self, session: SessionId) -> None:
-        """Record durably that a session is to be forgotten, so that the next start finishes it. An
-        unknown session is ignored. From now on the ledger drops turns of the session whose requests
-        came earlier and are still being answered."""
+        """Record durably that a session is to be forgotten, so that the next start finishes it. From
+        now on the ledger drops turns of the session whose requests came earlier and are still being
+        answered, also the first one."""
         now = self._clock()
         with self._database.writing("noting what is to be forgotten") as connection:
             # The lock makes a turn of the session that is being recorded, or this, come first.
             mine = select(sessions.c.id).where(sessions.c.id == session).with_for_update()
-            if connection.scalar(mine) is None:
-                return
-            write_cursor(connection, _ASKED + session, pack_instant(now))
+            if connection.scalar(mine) is not None:
+                write_cursor(connection, _ASKED + session, pack_instant(now))
             append_event(connection, now, FORGETTING, {"session": session})
             count_up(connection, FORGETTINGS)
-        self._database.drop_turns(session, now)
+        self._database.drop_turns("session", session, now)
+
+    def begin_user(self, user: str) -> datetime:
+        """Have the ledger drop turns of a person whose requests came before now, which is returned,
+        and are still being answered. Those that are recorded already stay.
+        """
+        now = self._clock()
+        with self._database.writing("noting who is to be forgotten") as connection:
+            append_event(connection, now, FORGETTING, {"user": user})
+            count_up(connection, FORGETTINGS)
+        self._database.drop_turns("user", user, now)
+        return now
 
     def begun(self) -> dict[SessionId, int]:
         """Sessions that are to be forgotten and still have turns, with the time of the request to
@@ -108,7 +118,7 @@ class SqlForgetting(Queries):
 
     def drop_late_turns(self, session: SessionId) -> None:
         """Make the ledger drop turns of the session whose requests came before now."""
-        self._database.drop_turns(session, self._clock())
+        self._database.drop_turns("session", session, self._clock())
 
     def forget_session(self, session: SessionId) -> int:
         """Delete the turns of a session, drop the batches they were in, and return their number.

@@ -179,7 +179,7 @@ class TurnWriter:
 
     def _is_dropped(self, item: Item) -> bool:
         return isinstance(item, Turn) and self._database.is_dropped(
-            item.session, item.times.received_at
+            item.session, item.scope.user, item.times.received_at
         )
 
     def _hears_of_forgetting(self) -> bool:
@@ -193,8 +193,8 @@ class TurnWriter:
             return False
         self._cursor.execute(f"{_FORGOTTEN} LIMIT {missed:d}")
         for at_us, data in self._cursor.fetchall():
-            session = SessionId(str(unpack_json(data)["session"]))
-            self._database.drop_turns(session, unpack_instant(at_us))
+            for kind, name in unpack_json(data).items():
+                self._database.drop_turns(kind, str(name), unpack_instant(at_us))
         return True
 
     def _count_forgettings(self) -> int:
