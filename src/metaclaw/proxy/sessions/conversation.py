@@ -187,25 +187,27 @@ class MessageChain:
         """Chain the entries behind the leading system messages. Raises WireError 413 if the body
         has too many parts.
         """
-        parts = sum(map(count_parts, islice(self.items, self._first)))
+        items, first = self.items, self._first
+        parts = sum(map(count_parts, islice(items, first))) if first else 0
         digests, indices, users = self.digests, self.indices, self.users
-        recall, items = cache.recall, self.items
-        for index in range(self._first, len(raws)):
-            mark = hash(raws[index])
+        recall = cache.recall
+        for index, mark in enumerate(map(hash, raws[first:]), first):
             known = recall(mark)
-            item = items[index] if known is None else None
-            count = count_parts(item) if known is None else known[2]
+            if known is None:
+                item = items[index]
+                count = count_parts(item)
+                if read is not None:
+                    # Before `learn`, which takes long for too many parts.
+                    read.take_parts(parts + count)
+                known = cache.learn(mark, item, count)
+            digest, has_words, count = known
             parts += count
-            if known is None and read is not None:
-                read.take_parts(parts)  # before `learn`, which takes long for too many parts
-            digest, has_words, _ = known or cache.learn(mark, item, count)
-            if digest is None:
-                continue
-            if has_words:
-                users.append(len(digests))
-            before = sha256(before + digest).digest()
-            digests.append(before)
-            indices.append(index)
+            if digest is not None:
+                if has_words:
+                    users.append(len(digests))
+                before = sha256(before + digest).digest()
+                digests.append(before)
+                indices.append(index)
         if read is not None:
             read.take_parts(parts)
 
