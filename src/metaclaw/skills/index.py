@@ -314,7 +314,11 @@ class SkillIndex:
                 number = self._numbers.get(name)
                 if number is not None and self._scoped.get(number, _EVERYWHERE) in admitted:
                     evidence.setdefault(number, 0)
-        bar, lower = (bar_of_similarity(len(self), is_rule=is_rule) for is_rule in (False, True))
+        bar = lower = 0.0
+        if nearness is not None:
+            size = len(self)
+            bar = bar_of_similarity(size, is_rule=False)
+            lower = bar_of_similarity(size, is_rule=True)
         scored = []
         for number, amount in evidence.items():
             skill = self._documents[number]

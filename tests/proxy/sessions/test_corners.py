@@ -237,6 +237,30 @@ def test_the_cache_of_digests_is_bounded_and_changes_nothing() -> None:
     assert len(small._old) <= 4
 
 
+@pytest.mark.parametrize("grown_by", [1, 2, 4, 5])
+def test_a_long_conversation_has_the_chain_that_it_has_without_its_past(grown_by: int) -> None:
+    cache = DigestCache()
+    for length in range(10, 60, grown_by):
+        texts = [f"message {number}" for number in range(length)]
+        body: dict[str, Json] = {"messages": [{"role": "system", "content": "You help."}]}
+        body["messages"] += [  # type: ignore[operator]
+            *chat(*texts)["messages"],  # type: ignore[misc]
+            {"role": "tool", "tool_call_id": f"call_{length}", "content": [{}] * length},
+        ]
+        chain, alone = (MessageChain(Wire.CHAT, body, one) for one in (cache, DigestCache()))
+        assert (chain.digests, chain.indices) == (alone.digests, alone.indices)
+        assert (chain.users, chain.head) == (alone.users, alone.head)
+    other = {"messages": [{"role": "system", "content": "No."}, *body["messages"][1:]]}  # type: ignore[index, misc]
+    assert MessageChain(Wire.CHAT, other, cache).head != chain.head
+
+
+def test_a_message_without_a_digest_stays_without_one_in_a_long_conversation() -> None:
+    cache, long = DigestCache(), [f"message {number}" for number in range(30)]
+    for texts in (long, [*long, "\ud800"], [*long, "\ud800", "more"]):
+        heads = [MessageChain(Wire.CHAT, chat(*texts), cache).head for _ in range(2)]
+        assert (heads[0] == heads[1]) is (texts is long)
+
+
 def test_what_is_known_of_programs_is_bounded(origins: Origins) -> None:
     for number in range(1500):
         ask(origins, {"messages": [{"role": "system", "content": f"You are program {number}."}]})

@@ -36,6 +36,7 @@ _LISTS = {
     ).decode
     for key in {format_.list_key for format_ in wire_formats()}
 }
+_COUNTED = {key: {key, "tools", "functions", "system"} for key in _LISTS}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -382,6 +383,8 @@ def count_parts(item: Json) -> int:
     if not isinstance(item, dict):
         return 0
     content = item.get("content")
+    if len(item) == 2 and isinstance(content, str) and "role" in item:
+        return 0
     count = 0
     if isinstance(content, list):
         count = len(content)
@@ -398,8 +401,8 @@ def count_parts(item: Json) -> int:
 
 def _count(fields: Mapping[str, Json], key: str) -> int:
     count = max(0, len(fields) - (key in fields) - FREE_KEYS)
-    for name in (key, "tools", "functions", "system"):
-        found = fields.get(name)
+    for name in fields.keys() & _COUNTED[key]:
+        found = fields[name]
         if isinstance(found, list):
             count += len(found)
     return count

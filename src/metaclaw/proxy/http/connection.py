@@ -291,10 +291,12 @@ class Connection(asyncio.Protocol):
             self._fault = f"The request has more than {MAX_HEAD_FIELDS} header fields."
             raise ValueError(self._fault)  # the parser turns it into an HttpParserError
         headers, key, text = self._headers, name.decode("latin-1").lower(), value.decode("latin-1")
-        if key == "host" and key in headers:
-            self._fault = "The request has more than one Host header field."
-            raise ValueError(self._fault)
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        if key in headers:
+            if key == "host":
+                self._fault = "The request has more than one Host header field."
+                raise ValueError(self._fault)
+            text = f"{headers[key]}, {text}"
+        headers[key] = text
 
     def on_headers_complete(self) -> None:
         fields = self._headers.items()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -99,10 +99,24 @@ _UNSEEN_ITEMS: Final = ("reasoning", "additional_tools", "item_reference", "comp
 
 
 _Known = tuple[bytes | None, bool, int]
+# From here on a chain is worth being cached, and up to there it may be: that bounds the memory.
+_CACHED_CHAINS: Final = range(16, 4_096)
+_MOST_CHAINS: Final = 64
+_MOST_NEW: Final = 4
+
+
+class _Chained(NamedTuple):
+    """The lists of a `MessageChain`, and the number of its parts."""
+
+    digests: list[bytes]
+    indices: list[int]
+    users: list[int]
+    parts: int
 
 
 class DigestCache:
-    """Caches the digests of recent entries, by a fingerprint that is much cheaper to compute.
+    """Caches the digests of recent entries, by a fingerprint that is much cheaper to compute, and
+    the chains of the last long conversations, which most requests continue by a few entries.
 
     A conversation repeats its whole history with every request. The fingerprint is Python's hash of
     the entry's bytes, which differs from process to process; the digest does not depend on it. When
@@ -112,6 +126,25 @@ class DigestCache:
         self._limit = limit
         self._new: dict[int, _Known] = {}
         self._old: dict[int, _Known] = {}
+        self._chains: dict[int, _Chained] = {}
+
+    def take_chain(self, start: tuple[bytes, int], marks: list[int]) -> tuple[int, _Chained] | None:
+        """Remove the chain of these fingerprints, or of all but the last few; return it and their
+        number. `start` is what the chain begins with.
+        """
+        if self._chains and len(marks) in _CACHED_CHAINS:
+            for count in range(len(marks), len(marks) - 1 - _MOST_NEW, -1):
+                found = self._chains.pop(hash((*start, *marks[:count])), None)
+                if found is not None:
+                    return count, found
+        return None
+
+    def keep_chain(self, start: tuple[bytes, int], marks: list[int], chain: _Chained) -> None:
+        """Cache the chain of these fingerprints."""
+        if len(marks) in _CACHED_CHAINS:
+            if len(self._chains) >= _MOST_CHAINS:
+                del self._chains[next(iter(self._chains))]
+            self._chains[hash((*start, *marks))] = chain
 
     def root(self, texts: list[str]) -> bytes:
         """The digest of the system text, which begins a chain."""
@@ -187,27 +220,37 @@ class MessageChain:
         """Chain the entries behind the leading system messages. Raises WireError 413 if the body
         has too many parts.
         """
-        parts = sum(map(count_parts, islice(self.items, self._first)))
+        items, first, recall = self.items, self._first, cache.recall
+        led = sum(map(count_parts, islice(items, first))) if first else 0
         digests, indices, users = self.digests, self.indices, self.users
-        recall, items = cache.recall, self.items
-        for index in range(self._first, len(raws)):
-            mark = hash(raws[index])
+        start, marks = (before, first), list(map(hash, raws[first:]))
+        taken = cache.take_chain(start, marks)
+        begin, parts = 0, led
+        if taken is not None:
+            begin, chain = taken
+            digests[:], indices[:], users[:] = chain.digests, chain.indices, chain.users
+            before, parts = self.head, led + chain.parts
+        for index, mark in enumerate(marks[begin:], first + begin):
             known = recall(mark)
-            item = items[index] if known is None else None
-            count = count_parts(item) if known is None else known[2]
+            if known is None:
+                item = items[index]
+                count = count_parts(item)
+                if read is not None:
+                    # Before `learn`, which takes long for too many parts.
+                    read.take_parts(parts + count)
+                known = cache.learn(mark, item, count)
+            digest, has_words, count = known
             parts += count
-            if known is None and read is not None:
-                read.take_parts(parts)  # before `learn`, which takes long for too many parts
-            digest, has_words, _ = known or cache.learn(mark, item, count)
-            if digest is None:
-                continue
-            if has_words:
-                users.append(len(digests))
-            before = sha256(before + digest).digest()
-            digests.append(before)
-            indices.append(index)
+            if digest is not None:
+                if has_words:
+                    users.append(len(digests))
+                before = sha256(before + digest).digest()
+                digests.append(before)
+                indices.append(index)
         if read is not None:
             read.take_parts(parts)
+        if all(map(recall, marks[begin:])):  # not if a digest is one that must not occur again
+            cache.keep_chain(start, marks, _Chained(digests, indices, users, parts - led))
 
     @property
     def head(self) -> bytes:

@@ -97,22 +97,26 @@ class Recogniser:
         return CLIENTS[place] if place < len(CLIENTS) else _UNKNOWN
 
 
-_BY_HEADERS: Final = [
-    (place, tuple(alternative.items()))
-    for place, client in enumerate(CLIENTS)
-    for alternative in client.headers
-]
+_Begins = tuple[str, ...]
+_BY_HEADER: Final[dict[str, list[tuple[_Begins, dict[str, _Begins], int]]]] = {}
+"""The first header of each alternative: what it begins with, the other headers, and the place of
+the client."""
+for _place, _client in enumerate(CLIENTS):
+    for _others in map(dict, _client.headers):
+        _name = next(iter(_others))
+        _BY_HEADER.setdefault(_name, []).append((_others.pop(_name), _others, _place))
 
 
 def _place_by_headers(headers: Mapping[str, str]) -> int:
-    for place, wanted in _BY_HEADERS:
-        for name, begins in wanted:
-            value = headers.get(name)
-            if value is None or not value.startswith(begins):
-                break
-        else:
-            return place
-    return len(CLIENTS)
+    found = len(CLIENTS)
+    for name in _BY_HEADER.keys() & headers.keys():
+        value = headers[name]
+        for begins, others, place in _BY_HEADER[name]:
+            if value.startswith(begins) and all(
+                key in headers and headers[key].startswith(rest) for key, rest in others.items()
+            ):
+                found = min(found, place)
+    return found
 
 
 _MAX_CHARS: Final = 200
