@@ -133,6 +133,8 @@ def test_what_an_output_ordered_waits_for_the_person(program: Program) -> None:
         PATIENCE_S,
     )
     assert [one["text"] for one in lessons(program, "live")] == [LESSON]
+    (asked,) = lessons(program, "asked")
+    assert (asked["before"], asked["since"], asked["avoided"]) == (2, 0, 0)
     listed = program.command("lessons", "list").stdout
     assert "asked" in listed
     assert "SELF_SIGNED" not in listed
@@ -156,6 +158,7 @@ def test_a_lesson_that_does_not_help_goes_by_itself_and_is_not_written_again(
     )
     [gone] = lessons(program, "withdrawn")
     assert gone["reason"] == "the failure came in 5 sessions since it is in force"
+    assert (gone["before"], gone["since"], gone["avoided"]) == (2, 5, 1)
     assert "came in 5 sessions" in program.command("lessons", "list").stdout
     assert gone["name"] in program.command("lessons", "show", gone["name"]).stdout
     again = program.command("lessons", "undo", gone["name"])

@@ -7,7 +7,7 @@ retired by the counts alone. Nothing is run, and no reward is asked for."""
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -220,8 +220,13 @@ class LessonLoop:
         return is_new
 
     def _signatures(self, episode: Episode) -> tuple[str, ...]:
-        """The signatures as they are stored: an error line may hold a secret."""
-        return tuple(dict.fromkeys(self.redact(str(one)) for one in episode.signatures))
+        """The signatures as they are stored (an error line may hold a secret): not those of other
+        programs that failed with other errors in between."""
+        first = episode.signature
+        mine = (
+            one for one in episode.signatures if one.head == first.head or one.error == first.error
+        )
+        return tuple(dict.fromkeys(self.redact(str(one)) for one in mine))
 
     def _lessons(self, scope: Scope) -> list[Lesson]:
         return self._among(self.library.view.index.skills(), scope)
@@ -251,9 +256,6 @@ class LessonLoop:
         earlier = self._again.get(key)
         tries = earlier.tries if earlier and earlier.model == writer.model.name else 0
         if earlier and tries and earlier.at > self.now():
-            return
-        if failure.signature not in case.signatures:  # it came in between, and teaches nothing
-            await run_sync(self.episodes.mark_shown, [failure.signature], failure.sessions)
             return
         # Support before the evolver: these turns never train, whatever becomes of the lesson.
         generation = self.library.view.generation
@@ -290,8 +292,7 @@ class LessonLoop:
             if await run_sync(self._is_known, failure):
                 break
         # Only now: after a crash, or while the model cannot be asked, the failure stays due.
-        named = {name for one in case.occurrences for name in self._signatures(one.episode)}
-        await run_sync(self.episodes.mark_shown, sorted(named), failure.sessions)
+        await run_sync(self.episodes.mark_shown, case.signatures, failure.sessions)
         self._again.pop((failure.signature, failure.scope), None)
         return None
 
@@ -355,8 +356,12 @@ class LessonLoop:
                 break
         if not shown:
             return None
-        named = tuple(dict.fromkeys(name for one in shown for name in self._about(one.episode)))
-        case = LessonCase(tuple(shown), named, failure.scope, tuple(support), tuple(unclaimed))
+        named = dict.fromkeys(name for one in shown for name in self._signatures(one.episode))
+        worked = (other.remedy for one in shown for other in (one.episode, *one.episode.between))
+        named |= dict.fromkeys(self.redact(str(remedy)) for remedy in worked if remedy)
+        case = LessonCase(
+            tuple(shown), tuple(named), failure.scope, tuple(support), tuple(unclaimed)
+        )
         return case, models[0]
 
     def _episode(self, messages: Sequence[Message], signature: str) -> Episode | None:
@@ -366,17 +371,6 @@ class LessonLoop:
             if mine := [one for one in found if signature in self._signatures(one)]:
                 return mine[-1]
         return None
-
-    def _about(self, episode: Episode) -> Iterator[str]:
-        """The signatures that a lesson has: not those of other programs that failed with other
-        errors in between."""
-        first = episode.signature
-        for one in episode.signatures:
-            if one.head == first.head or one.error == first.error:
-                yield self.redact(str(one))
-        for remedy in (episode.remedy, *(one.remedy for one in episode.between)):
-            if remedy is not None:
-                yield self.redact(str(remedy))
 
     async def _retire_what_is_not(self) -> None:
         """Retire lessons that did not help, and put those that were not needed to sleep."""
