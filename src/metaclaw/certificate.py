@@ -4,6 +4,7 @@ commands.
 
 import logging
 import ssl
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ class ServerCertificate:
         self._cert, self._key = cert, key
         self._state = _state_of((cert, key))
         self._newest = self.context = load_server(cert, key)
+        self._warn()
         # A context that is changed in place would show a half-replaced pair of files.
         self.context.sni_callback = self._choose
 
@@ -38,7 +40,17 @@ class ServerCertificate:
                 log.warning("certificate_refused reason=%s; the one before is shown", error)
             else:
                 log.info("certificate_loaded expires=%s", expiry(self._newest, self._cert))
+                self._warn()
         connection.context = self._newest
+
+    def _warn(self) -> None:
+        if is_readable_by_all(self._key):
+            log.warning("tls_key_readable path=%s; every user can read it: chmod 600", self._key)
+
+
+def is_readable_by_all(key: Path) -> bool:
+    """Whether every user of this machine may read the file; a group may."""
+    return bool(key.stat().st_mode & stat.S_IROTH)
 
 
 def _state_of(paths: Sequence[Path]) -> object:

@@ -251,7 +251,7 @@ async def test_a_forgotten_session_is_gone_with_what_it_taught(stage: Stage) -> 
 async def test_a_session_nobody_knows_cannot_be_forgotten(stage: Stage) -> None:
     assert (
         await stage.refused(404, "POST", "/api/sessions/s_nothing/forget")
-        == "there is no session s_nothing"
+        == "there is no session s_nothing; if its first answer is under way, that is not recorded"
     )
 
 

@@ -22,7 +22,10 @@ SECRETS = {
     "header": "3fKq8ZtWm2LpXv6RbYc9",
     "override": "tR5vQ8zK2mW7xL4nB9pC",
 }
-WORDS = ("albatross", "marmalade", "periwinkle", "quetzal", "ocarina", "zeppelin")
+WORDS = (
+    *("albatross", "marmalade", "periwinkle", "quetzal", "ocarina", "zeppelin", "tamarind"),
+    *("gondola", "mandolin", "saffron", "4917055512"),
+)
 CONFIG = """
 [[providers]]
 name = "literal"
@@ -37,10 +40,13 @@ base_url = "http://127.0.0.1:9/v1"
 api_key = "env:PLANTED_KEY"
 
 [[providers]]
-name = "filed"
+name = "tamarind"
 kind = "openai"
 base_url = "http://127.0.0.1:9/v1"
-api_key = "file:{folder}/key"
+api_key = "file:{folder}/gondola"
+
+[learning]
+prices = [{{ model = "mandolin", input = 1, output = 2 }}]
 
 [[schedule.calendars]]
 kind = "ics"
@@ -55,7 +61,7 @@ users = ["zeppelin"]
 def test_a_bundle_holds_neither_secrets_nor_words(
     provider: Provider, home: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "key").write_text(SECRETS["file"])
+    (tmp_path / "gondola").write_text(SECRETS["file"])
     own = CONFIG.format(folder=tmp_path, **SECRETS)
     env = {
         **NOT_LEARNING,
@@ -68,13 +74,21 @@ def test_a_bundle_holds_neither_secrets_nor_words(
     skill = home / "skills" / "fruit" / "SKILL.md"
     skill.parent.mkdir(parents=True)
     skill.write_text(f"---\nname: fruit\ndescription: quetzal\n---\nUse {SECRETS['log']}.\n")
+    broken = home / "skills" / "saffron" / "SKILL.md"
+    broken.parent.mkdir()
+    broken.write_text("---\nname: [periwinkle\n---\n")
     program.start()
     try:
         for model in ("openai/echo", "openai/status-500"):
             httpx.post(
                 f"{program.url}/v1/chat/completions",
                 json={"model": model, "messages": [{"role": "user", "content": "albatross"}]},
-                headers={"authorization": f"Bearer {KEY}", "x-api-key": SECRETS["header"]},
+                headers={
+                    "authorization": f"Bearer {KEY}",
+                    "x-api-key": SECRETS["header"],
+                    "x-session-id": "zeppelin-trip",
+                    "x-user-id": "ocarina",
+                },
                 timeout=PATIENCE_S,
             )
         logs = home / "logs"
@@ -92,6 +106,17 @@ def test_a_bundle_holds_neither_secrets_nor_words(
                 f'    raise ValueError("periwinkle {SECRETS["service"]}")',
                 "ValueError: periwinkle",
                 f"{stamp} INFO metaclaw.learn.rules rule_stated text=always say marmalade",
+                f"{stamp} INFO metaclaw.proxy.pipeline turn_failed turn=t1 provider=tamarind"
+                " status=4917055512x error=I said status=7 and my turn=4917055512",
+                f"{stamp} INFO metaclaw.proxy.pipeline albatross turn=t1",
+                f"{stamp} INFO metaclaw.quetzal turn_failed status=500",
+                f"{stamp} INFO metaclaw.proxy.pipeline turn_failed pin=4917055512 status=502",
+                f"{stamp} INFO metaclaw.proxy.sessions.origins session_began"
+                " session=zeppelin-trip agent=saffron keyed=True",
+                f"{stamp} WARNING metaclaw.skills.folder skills_not_recorded"
+                " folder=/home/periwinkle/skills reason=gone",
+                '  File "/home/periwinkle/metaclaw/quetzal.py", line 7, in marmalade',
+                '  File "/home/periwinkle/checks.py", line 7, in marmalade',
                 *(f"{stamp} INFO metaclaw.x said value={secret}" for secret in SECRETS.values()),
             )
         )
@@ -119,9 +144,15 @@ def test_a_bundle_holds_neither_secrets_nor_words(
     settings = json.loads(texts["settings.json"])
     assert settings["schedule.calendars.0.url"] == "(set)"
     assert settings["providers.3.base_url"] == "http://127.0.0.1:9"
+    assert settings["providers.3.kind"] == "openai"
     assert settings["proxy.max_concurrency"] == 1024
     assert json.loads(texts["store.json"])["main_turns"] == 2
-    assert "turn_failed turn=t1 provider=openai status=500" in texts["log.txt"]
-    assert 'File "/x/metaclaw/proxy/pipeline.py", line 7, in answer' in texts["log.txt"]
-    assert "serving" in texts["log.txt"]
-    assert {"name", "state"} <= json.loads(texts["doctor.json"])[0].keys()
+    told = texts["log.txt"].splitlines()
+    assert f"{stamp} INFO metaclaw.proxy.pipeline turn_failed status=500" in told
+    assert f"{stamp} INFO metaclaw.proxy.pipeline turn_failed status=502" in told
+    assert f"{stamp} INFO metaclaw.proxy.sessions.origins session_began keyed=True" in told
+    assert '  File "metaclaw/proxy/pipeline.py", line 7, in answer' in told
+    assert any(" metaclaw.app.serving serving rules=0 facts=0 skills=1" in line for line in told)
+    found = json.loads(texts["doctor.json"])
+    assert {"provider", "skills", "store", "clock"} <= {one["name"] for one in found}
+    assert [one["state"] for one in found if one["name"] == "skills"].count("warn") == 1

@@ -86,6 +86,22 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
     assert command("--home", str(home), "status").code == 0
 
 
+def test_a_key_that_every_user_can_read_is_warned_of(
+    provider: Provider, home: Path, certificate: Certificate
+) -> None:
+    certificate.key.chmod(0o644)
+    config = providers_toml(provider.url)
+    running = Program(home, config, proxy=certificate.config, env=NOT_LEARNING).start()
+    try:
+        assert running.log.read_text().count("tls_key_readable") == 1
+        found = command("--home", str(home), "doctor", "--json").facts["checks"]
+        told = [one for one in found if one["name"] == "certificate"]
+        assert [one["state"] for one in told] == ["warn", "ok"]
+        assert told[0]["remedy"] == f"chmod 600 {certificate.key}"
+    finally:
+        assert running.stop() == 0
+
+
 def test_a_certificate_that_cannot_be_used_stops_the_start(home: Path, tmp_path: Path) -> None:
     made, other = make_certificate(tmp_path / "tls"), make_certificate(tmp_path / "tls", "other")
     Program(home, proxy=Certificate(made.cert, other.key).config)

@@ -298,6 +298,8 @@ async def test_nothing_is_learned_afterwards_from_what_was_forgotten(
         SqlGenerations(database).publish(
             learned("on-its-way"), "learned", learned=LearnedFrom(0, (other.id, turn.id))
         )
+    with database.reading("looking for its text") as connection:
+        assert connection.execute(text("SELECT * FROM skill_texts")).all() == []
     forgetting.erase("forgotten")
     assert store.candidates() == []
     with pytest.raises(RefusedError):

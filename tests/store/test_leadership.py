@@ -8,7 +8,7 @@ import pytest
 from anyio.to_thread import run_sync
 from sqlalchemy import select
 
-from metaclaw.domain.turn import Turn
+from metaclaw.domain.turn import Scope, Turn
 from metaclaw.errors import DeposedError, StoreError
 from metaclaw.store import (
     Database,
@@ -120,3 +120,23 @@ async def test_a_turn_under_way_at_another_program_is_not_recorded_once_its_sess
     reader = LedgerReader(database)
     found = {turn.id for turn in (told, late, kept, meant) if reader.turn(turn.id) is not None}
     assert found == {kept.id, meant.id}
+
+
+@pytest.mark.anyio
+async def test_first_answers_under_way_at_another_program_are_not_recorded_once_they_are_forgotten(
+    database: Database, other: Database, new_turn: Callable[..., Turn]
+) -> None:
+    elsewhere = SqlLedger(other, LedgerLimits(patience_s=60))
+    await elsewhere.start()
+    first, of_ada = new_turn("first"), new_turn("ada's", scope=Scope("ada"))
+    of_bob = new_turn("bob's", scope=Scope("bob"))
+    forgetting = SqlForgetting(database)
+    await run_sync(forgetting.begin, first.session)
+    await run_sync(forgetting.begin_user, "ada")
+    with anyio.fail_after(60):
+        for turn in (first, of_ada, of_bob):
+            assert await elsewhere.record(turn)
+        await elsewhere.aclose()
+    reader = LedgerReader(database)
+    found = {turn.id for turn in (first, of_ada, of_bob) if reader.turn(turn.id) is not None}
+    assert found == {of_bob.id}

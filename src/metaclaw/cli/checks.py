@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -80,8 +80,8 @@ _fail = partial(DoctorFinding, FindingState.FAIL)
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.zip",
     help=(
-        "Write what a bug report needs: versions, settings, these findings, counts and the log,"
-        " without keys and without words of prompts and answers."
+        "Write what a bug report needs: versions, settings, states of these checks, counts and the"
+        " log, without keys and without words of prompts and answers."
     ),
 )
 @answers
@@ -112,10 +112,7 @@ def _bundle(path: Path, home: Path, findings: list[DoctorFinding]) -> list[str]:
         config = load(home)
     except ConfigError:
         config = None
-    # Problems of a running proxy quote what providers said, which may quote prompts.
-    quoted = frozenset(_PROBLEMS.values())
-    told = [replace(one, what="(left out)") if one.name in quoted else one for one in findings]
-    return write_bundle(path, home, config, list(map(asdict, told)))
+    return write_bundle(path, home, config, list(map(asdict, findings)))
 
 
 def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
@@ -219,14 +216,17 @@ def check_certificate(config: Config) -> Iterator[DoctorFinding]:
     cert, key = config.proxy.tls_cert, config.proxy.tls_key
     if cert is None:
         return
-    from metaclaw.certificate import expiry, load_server
+    from metaclaw.certificate import expiry, is_readable_by_all, load_server
 
+    key = key or cert
     try:
-        until = expiry(load_server(cert, key or cert), cert)
+        until = expiry(load_server(cert, key), cert)
     except ConfigError as error:
         what, _, remedy = str(error).rpartition("; ")
         yield _fail("certificate", what, remedy)
         return
+    if is_readable_by_all(key):
+        yield _warn("certificate", f"every user can read the key in {key}", f"chmod 600 {key}")
     what = f"{cert} expires on {until:%Y-%m-%d}"
     is_lasting = until - utc_now() > _RENEWED_BEFORE
     yield _ok("certificate", what) if is_lasting else _warn("certificate", what, "renew it")

@@ -66,9 +66,9 @@ FORGETTINGS = "forgettings"
 """The cursor that counts the sessions that a person wanted forgotten."""
 FORGETTING = "forgetting"
 """The kind of the event by which programs on one store hear that a session is to be forgotten."""
+MOST_FORGOTTEN = 10_000
 _LEADERS_PAUSE_MS = 3500
 _DISCONNECT_S = 5.0
-_MOST_FORGOTTEN = 10_000
 
 # Only for a file that is known to be ours: the first of them changes it.
 _OWN_SQLITE_PRAGMAS = (
@@ -105,6 +105,8 @@ class Database:
         """When sessions and users were last forgotten; what was asked before is not recorded any
         more.
         """
+        self.forgettings = 0
+        """How many times this program has heard that a session or user is to be forgotten."""
         self.notices: dict[str, str] = {}
         """What a person should know about the database although it is in use, by subject."""
 
@@ -114,7 +116,7 @@ class Database:
         """
         key = kind, name
         self.forgotten[key] = max(until, self.forgotten.get(key, until))
-        while len(self.forgotten) > _MOST_FORGOTTEN:
+        while len(self.forgotten) > MOST_FORGOTTEN:
             self.forgotten.popitem(last=False)
 
     def is_dropped(self, session: SessionId, user: str | None, received_at: datetime) -> bool:

@@ -131,7 +131,11 @@ class SqlGenerations(Queries):
             name: content_id(b"skill", msgspec.json.encode(text)) for name, text in values.items()
         }
         libraries = audience_hashes(draft.skills)
-        self._keep_texts({hashes[name]: text for name, text in values.items()})
+        fresh = self._fresh_texts({hashes[name]: text for name, text in values.items()})
+        if learned is None:
+            for at in range(0, len(fresh), _TEXTS_AT_ONCE):  # the ledger never waits long
+                with self._database.writing("storing skills") as connection:
+                    self._keep_texts(connection, fresh[at : at + _TEXTS_AT_ONCE])
         with self._database.writing("publishing a generation") as connection:
             lock_generations(connection)
             number = _latest_number(connection) + 1
@@ -139,10 +143,12 @@ class SqlGenerations(Queries):
                 raise OvertakenError(
                     f"publishing a generation: the newest is {number - 1}, not {after}"
                 )
-            if learned is not None and forgotten_turn(connection, learned.turns):
-                raise RefusedError(
-                    "publishing a generation: a session that taught it was forgotten"
-                )
+            if learned is not None:
+                if forgotten_turn(connection, learned.turns):
+                    raise RefusedError(
+                        "publishing a generation: a session that taught it was forgotten"
+                    )
+                self._keep_texts(connection, fresh)
             now = self._clock()
             row = {
                 "number": number,
@@ -278,18 +284,15 @@ class SqlGenerations(Queries):
         rows = self._database.rows("reading since when skills are in force", query)
         return {name: (first, last) for name, first, last in rows}
 
-    def _keep_texts(self, texts: Mapping[bytes, Values]) -> None:
-        """Store the new texts, a few at a time, so that the ledger never waits long for the write
-        lock.
-        """
+    def _fresh_texts(self, texts: Mapping[bytes, Values]) -> list[Values]:
+        """The rows of those texts that are not in force."""
         query = select(memberships.c.skill).where(memberships.c.until.is_(None))
         live = set(self._database.records("reading the live skills", query, bytes))
-        fresh = [(found, *text) for found, text in texts.items() if found not in live]
+        return [(found, *text) for found, text in texts.items() if found not in live]
+
+    def _keep_texts(self, connection: Connection, rows: list[Values]) -> None:
         insertion = Insertion(self._database.dialect, skill_texts)
-        for at in range(0, len(fresh), _TEXTS_AT_ONCE):
-            some = fresh[at : at + _TEXTS_AT_ONCE]
-            with self._database.writing("storing skills") as connection:
-                insertion.run(connection.connection.cursor(), some)
+        insertion.run(connection.connection.cursor(), rows)
 
 
 def lock_generations(connection: Connection) -> None:

@@ -40,6 +40,7 @@ from metaclaw.store.compliance import attempts_of, enforcement_rows
 from metaclaw.store.database import (
     FORGETTING,
     FORGETTINGS,
+    MOST_FORGOTTEN,
     Database,
     FilesLostError,
     Identity,
@@ -151,7 +152,6 @@ class TurnWriter:
             )
             self._cursor: DBAPICursor = self._connection.connection.cursor()
             self._cursor.execute(lock_patience(dialect.name, _LOCK_PATIENCE_MS))
-            self._forgettings = self._count_forgettings()
         self.files: Identity = () if self._path is None else identify(self._path)
         database.files = None if self._path is None else self.files
 
@@ -187,20 +187,17 @@ class TurnWriter:
         were written, which waits for a program that is beginning to (`SqlForgetting.begin`)."""
         if not self._database.is_shared:
             return False
-        count = self._count_forgettings()
-        missed, self._forgettings = count - self._forgettings, count
+        self._cursor.execute(_COUNT_FORGETTINGS)
+        count = (self._cursor.fetchone() or (0,))[0]
+        # Not this writer's count: turns may have waited while there was no connection.
+        missed, self._database.forgettings = count - self._database.forgettings, count
         if missed <= 0:
             return False
-        self._cursor.execute(f"{_FORGOTTEN} LIMIT {missed:d}")
+        self._cursor.execute(f"{_FORGOTTEN} LIMIT {min(missed, MOST_FORGOTTEN):d}")
         for at_us, data in self._cursor.fetchall():
             for kind, name in unpack_json(data).items():
                 self._database.drop_turns(kind, str(name), unpack_instant(at_us))
         return True
-
-    def _count_forgettings(self) -> int:
-        self._cursor.execute(_COUNT_FORGETTINGS)
-        row = self._cursor.fetchone()
-        return row[0] if row else 0
 
     @contextmanager
     def _using_files(self, doing: str) -> Iterator[None]:
