@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 from metaclaw.checks.calls import SeenCall, seen_calls, strings_in
 from metaclaw.checks.commands import SeenText, code_texts, commands_of, reads_whole
-from metaclaw.checks.consent import deletion_consent
 from metaclaw.domain.chat import Json, Message, Part, Role, Text, ToolCall, ToolResult, text_of
 from metaclaw.domain.check import Conversation, PatternCheck, Place, ToolClass, Where
 from metaclaw.text import json_documents
@@ -68,6 +67,8 @@ def program_input(
 
 def _consent(conversation: Conversation) -> dict[str, Json]:
     """What the person agreed to delete, and the clauses that forbid something."""
+    from metaclaw.checks.consent import deletion_consent  # its patterns take long to compile
+
     found = deletion_consent(
         conversation.messages or (Message(Role.USER, (Text(conversation.task),)),)
     )

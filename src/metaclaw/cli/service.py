@@ -1,7 +1,6 @@
 """`metaclaw service`: let systemd, or launchd on macOS, start the proxy at login and keep it running."""
 
 import os
-import plistlib
 import shutil
 import subprocess
 import sys
@@ -123,6 +122,8 @@ class Launchd:
     @staticmethod
     def text(home: Path, name: str) -> str:
         """The text of the property list. launchd reads no file of variables: they are copied."""
+        import plistlib
+
         log = str(home / "logs" / "metaclaw.log")
         agent = {
             "Label": name,
@@ -140,6 +141,8 @@ class Launchd:
     @staticmethod
     def is_of(path: Path, home: Path) -> bool:
         """Whether a file is an agent for this home, by whatever interpreter."""
+        import plistlib
+
         try:
             words = plistlib.loads(path.read_bytes())["ProgramArguments"]
         except (plistlib.InvalidFileException, KeyError, ValueError):
