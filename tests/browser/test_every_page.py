@@ -87,13 +87,13 @@ def test_lessons_are_narrowed_kept_and_taken_back(
     page.press("Only this project", "#learned")
     page.assert_shows("applies only in /home/ada/shop now")
     page.press("Undo", "#notice")
-    page.assert_shows("Taken back")
+    page.assert_shows("As before")
     before = len(program.get("/api/rules")["rules"])
     page.press("Undo", "#learned")
     page.agree()
     page.assert_shows("Taken back")
     page.press("Bring it back", "#notice")
-    page.assert_shows("Taken back")
+    page.assert_shows("As before")
     assert len(program.get("/api/rules")["rules"]) == before
 
 

@@ -32,6 +32,10 @@ _PROGRAM = (
             "pattern in calls of bash: ^set -e",
             PatternCheck("^set -e", True, Where(Place.CALLS, "bash")),
         ),
+        (
+            "not in calls of shell as written: ^pip",
+            PatternCheck("^pip", False, Where(Place.CALLS, "shell", is_as_written=True)),
+        ),
         ("pattern in answer: a: b", PatternCheck("a: b")),
         ("pattern: |\n  a+b\n", PatternCheck("a+b")),
         ('schema: {"type": "object"}', SchemaCheck({"type": "object"})),

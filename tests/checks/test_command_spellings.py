@@ -274,3 +274,28 @@ def test_a_command_is_found_in_arguments_that_a_client_may_mend(arguments: str) 
         run_check(check, [ToolCall("c", "Bash", arguments.replace("--force", "origin x"))])
         is Outcome.PASS
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome"),
+    [
+        ("pytest -q", Outcome.FAIL),
+        ("cd x && pytest -q", Outcome.FAIL),
+        ("bash -c 'pytest -q'", Outcome.FAIL),
+        ("uv run pytest -q", Outcome.PASS),
+        ("A=1 uv run pytest", Outcome.PASS),
+    ],
+)
+def test_a_check_of_commands_as_written_tells_how_a_program_is_started(
+    command: str, outcome: Outcome
+) -> None:
+    check = parse_check("not in calls of shell as written: ^pytest")
+    assert run_check(check, [shell_call("Bash", command)]) is outcome
+
+
+@pytest.mark.parametrize("command", ["docker compose up -d", "docker compose -f dev.yml up"])
+def test_a_subcommand_of_docker_is_not_the_old_program(command: str) -> None:
+    never_old = parse_check("not in calls of shell: ^docker-compose")
+    assert run_check(never_old, [shell_call("Bash", command)]) is Outcome.PASS
+    never_up = parse_check("not in calls of shell: ^docker compose up")
+    assert run_check(never_up, [shell_call("Bash", command)]) is Outcome.FAIL

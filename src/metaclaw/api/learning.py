@@ -23,6 +23,7 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.skills import RuleFields, find_same
 from metaclaw.store import SqlForgetting, SqlGenerations
+from metaclaw.text import hides_characters
 
 _MOST_ROWS = 100_000
 _MOST_SAID = 160
@@ -138,6 +139,10 @@ class LearningRoutes:
         again."""
         home, said = self.home, dict(request.said)
         source, name = said.pop("source"), home.person.name
+        if any(hides_characters(str(value)) for value in said.values()):
+            raise ApiError(
+                "the text hides or reorders characters: what is read must be what it says"
+            )
         scope = None if home.person.is_owner else f"user:{name}"
         rule = home.rulebook.draft(cast(RuleFields, {**said, "scope": scope}))
         if (same := find_same(rule, home.rulebook.skills())) is not None:

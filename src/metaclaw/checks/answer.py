@@ -149,7 +149,10 @@ def pattern_texts(answer: Sequence[Part], check: PatternCheck) -> list[SeenText]
     is_whole = check.must_match or reads_whole(check.pattern)
     tools = check.where.tools
     return [
-        text for call in _seen(answer, tools) for text in _texts_of(call, tools, is_whole=is_whole)
+        text
+        for call in _seen(answer, tools)
+        for text in _texts_of(call, tools, is_whole=is_whole)
+        if not (text.is_bare and check.where.is_as_written)
     ]
 
 

@@ -90,10 +90,12 @@ _RUNNERS: Final = SHELLS | INTERPRETERS
 
 
 class SeenText(NamedTuple):
-    """A text that a pattern searches. `quoted` are the ranges of it that are only quoted."""
+    """A text that a pattern searches. `quoted` are the ranges of it that are only quoted; `is_bare`
+    says that something was left out before the program."""
 
     text: str
     quoted: tuple[tuple[int, int], ...] = ()
+    is_bare: bool = False
 
     def counts(self, begin: int, end: int) -> bool:
         """Whether a match at this place counts. A match that looks like a command does not count
@@ -451,7 +453,7 @@ class _Walk(ShellReader):
             if shorter is None:
                 return
             texts = shorter
-            self._add_line(texts, quoted_places(texts))
+            self._add_line(texts, quoted_places(texts), is_bare=True)
             if program_name(texts[0]) in QUOTING:
                 return
 
@@ -468,7 +470,12 @@ class _Walk(ShellReader):
                 known[texts[0]] = body
 
     def _add_line(
-        self, texts: Sequence[str], spans: Sequence[tuple[int, int]], skipped: int = 0
+        self,
+        texts: Sequence[str],
+        spans: Sequence[tuple[int, int]],
+        skipped: int = 0,
+        *,
+        is_bare: bool = False,
     ) -> None:
         line = " ".join(texts)
         if not line.strip():
@@ -478,10 +485,10 @@ class _Walk(ShellReader):
             ends.append((at, at + len(text)))
             at += len(text) + 1
         quoted = tuple((ends[first + skipped][0], ends[last + skipped][1]) for first, last in spans)
-        self._texts[SeenText(line, quoted)] = None
+        self._texts[SeenText(line, quoted, is_bare)] = None
         if quoted and not (len(quoted) == 1 and quoted[0] == (0, len(line))):
             line = _without(texts, [(first + skipped, last + skipped) for first, last in spans])
-            self._texts[SeenText(line)] = None
+            self._texts[SeenText(line, (), is_bare)] = None
         if line not in self._lines and not shows_help(texts):
             self._lines[line] = None
 

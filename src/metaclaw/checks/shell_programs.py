@@ -51,7 +51,9 @@ def shortened(texts: Sequence[str]) -> list[str] | None:
     if name in QUOTING:
         return None
     if name == "docker" and texts[1:2] == ["compose"]:
-        return ["docker-compose", *texts[2:]]
+        rest = _behind(texts, 2, _GLOBAL_OPTIONS["docker-compose"], 0)
+        if rest and len(rest) + 2 < len(texts):
+            return [name, "compose", *rest]
     if name == "command" and texts[1:2] in (["-v"], ["-V"]):
         return None
     for begin in (3, 2, 1):

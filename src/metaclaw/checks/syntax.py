@@ -4,6 +4,7 @@
     not: (?i)as an ai                        they must not match
     not in calls: git push .*\\bmain\\b        the arguments of any tool call must not match
     pattern in calls of bash: ^set -e        the arguments of calls of `bash` must match
+    not in calls of shell as written: ^pip   a command with what starts it (`uv run pip` passes)
     schema: {"type": "object"}               JSON in the answer must satisfy this JSON Schema
     schema in calls of save: {…}             the arguments of those calls must satisfy it
     program: |                               Python; reads the answer and the conversation as JSON from standard input, and prints
@@ -38,7 +39,7 @@ from metaclaw.errors import SkillError
 
 _HEAD = re.compile(
     r"\s*(?P<kind>pattern|not|schema|program)(?:[ \t]+in[ \t]+(?P<place>[a-z]+)(?:[ \t]+of["
-    r" \t]+(?P<tool>\S+?))?)?[ \t]*:"
+    r" \t]+(?P<tool>\S+?)(?P<written>[ \t]+as[ \t]+written)?)?)?[ \t]*:"
 )
 _BLOCK_SIGN = re.compile(r"[ \t]*[|>][+-]?[ \t]*(?:\n|\Z)")
 # Nothing is fetched.
@@ -125,7 +126,7 @@ def _where(head: re.Match[str]) -> Where:
     if head["place"] is None:
         return Where()
     try:
-        return Where(Place(head["place"]), head["tool"])
+        return Where(Place(head["place"]), head["tool"], head["written"] is not None)
     except ValueError as error:
         raise SkillError(
             f"check: write `in answer`, `in calls` or `in calls of TOOL`: {error}"

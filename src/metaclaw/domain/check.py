@@ -31,13 +31,16 @@ class Place(StrEnum):
 class Where:
     """The part of an answer that a check reads. `tool` limits it to calls of one tool or class of
     tools (`shell`, `edit`, `read`, `web`), or of several, separated by `|`; `*` in a name matches
-    anything."""
+    anything. `is_as_written`: commands only with what starts them (`uv run pytest`, not `pytest`)."""
 
     place: Place = Place.ANSWER
     tool: str | None = None
+    is_as_written: bool = False
 
     def __post_init__(self) -> None:
         if self.tool is None:
+            if self.is_as_written:
+                raise ValueError("only `in calls of TOOL` reads calls as they are written")
             return
         if self.place is not Place.CALLS:
             raise ValueError("only calls have a tool")

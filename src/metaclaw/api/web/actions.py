@@ -181,10 +181,10 @@ class PageActions:
     async def _undo(self, form: Form) -> ActionResult:
         said = {"generation": _number(form, "generation")} if form.get("generation") else {}
         undone = await self._call("POST", "/api/undo", said)
-        names = [one["name"] for one in (*undone["removed"], *undone["restored"])]
-        return ActionResult(
-            f"Taken back: {', '.join(names)}.", _of_generation("Bring it back", undone, "undo")
-        )
+        names = (", ".join(one["name"] for one in undone[key]) for key in ("removed", "restored"))
+        told = zip(("Taken back", "As before"), names, strict=True)
+        done = " ".join(f"{what}: {which}." for what, which in told if which)
+        return ActionResult(done, _of_generation("Bring it back", undone, "undo"))
 
     @action(
         "revert",

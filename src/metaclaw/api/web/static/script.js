@@ -126,7 +126,8 @@ async function look() {
 
 function live(isOn) {
   $("live").classList.toggle("on", isOn);
-  $("live-text").textContent = isOn ? "live" : "not live";
+  document.body.classList.toggle("offline", !isOn);
+  $("live-text").textContent = isOn ? "live" : "not live: MetaClaw does not answer";
 }
 
 let waiting = 0;
