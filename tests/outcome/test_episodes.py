@@ -491,6 +491,20 @@ def test_a_look_round_is_not_the_remedy_where_a_call_like_the_failed_one_worked(
     assert fix_of(again) == fix
 
 
+def test_a_failure_between_a_look_round_and_the_remedy_has_its_own_remedy() -> None:
+    found = episodes_of(
+        conversation(
+            "t",
+            failed("git checkout fx", "error: pathspec 'fx' did not match any file(s)"),
+            worked("git branch -a"),
+            NO_MODULE,
+            worked("uv run pytest -q"),
+            worked("git checkout fixes"),
+        )
+    )
+    assert [fix_of(one) for one in found] == ["git checkout fixes", "uv run pytest -q"]
+
+
 def test_while_a_task_goes_on_only_a_call_much_like_the_failed_one_is_its_remedy() -> None:
     for command, output, look, fix in LOOKED_ROUND[:9]:
         said = failed(command, output), worked(look, "a list"), worked(fix)

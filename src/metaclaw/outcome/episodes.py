@@ -6,7 +6,6 @@ the tool, the head of its command and the class of error; names, paths and numbe
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
@@ -121,6 +120,7 @@ _JSON_ERROR = re.compile(
 
 _WORKED: Final = "ok"
 _MOST_BETWEEN: Final = 2
+_LOOK_ON: Final = 50  # calls after the first that may be the fix
 _COMPARED_CHARS: Final = 400
 _LEAST_KEPT: Final = 2 / 3
 _PIECE = re.compile(r"[;&|\n]+")
@@ -150,6 +150,24 @@ class _Ran:
         """The words that its output may propose; a plain listing of files proposes nothing."""
         lines = [] if _lists(self) else _own_lines(self.output)
         return _bare(_WORD.findall("\n".join(lines)))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words of the call, of paths only the last part."""
+        return frozenset(word.rsplit("/", 1)[-1] for word in words_of(self.call))
+
+    @cached_property
+    def pairs(self) -> frozenset[tuple[str, str]]:
+        """Each two characters of the call that stand together."""
+        return frozenset(pairwise((self.run.command or self.call.arguments)[:_COMPARED_CHARS]))
+
+    @cached_property
+    def head_words(self) -> set[str]:
+        return {word for head in _heads(self.run.command) for word in head.split()}
+
+    @cached_property
+    def only_looks(self) -> bool:
+        return self.run.kind is ToolKind.READ or _looks(self.run.command)
 
 
 def episodes_of(messages: Sequence[Message], *, is_ended: bool = True) -> list[Episode]:
@@ -492,7 +510,7 @@ def _in_task(
             earlier = [one for one in found[:-1] if one != remedy][-_MOST_BETWEEN:]
             between = (replace(_episode(done, at, one, one, said), later=()) for one in earlier)
             yield replace(whole, between=tuple(between))
-        at = found[-1] if found else at + 1
+        at = found[0] if found else at + 1
 
 
 def _episode(done: Sequence[_Ran], at: int, fixed: int, remedy: int, said: str) -> Episode:
@@ -528,13 +546,15 @@ def _fixes(done: Sequence[_Ran], at: int, *, is_ended: bool) -> list[int]:
     others: list[int] = []
     is_editing = first.run.kind is ToolKind.EDIT
     for later in range(at + 1, len(done)):
+        if same and later > same[0] + _LOOK_ON:
+            break
         one = done[later]
         is_repair = one.signature is None and is_edit(one.call) and not is_editing
         if is_repair and not _is_same_purpose(first, one):
             break
         if not _is_same_tool(first, one) or not _may_be_fix(first, one):
             continue
-        if _only_looks(one) and not _only_looks(first):
+        if one.only_looks and not first.only_looks:
             continue
         (same if is_editing or _is_same_purpose(first, one) else others).append(later)
     found = same or others
@@ -546,37 +566,29 @@ def _fixes(done: Sequence[_Ran], at: int, *, is_ended: bool) -> list[int]:
     for place in range(1, len(found)):
         if _is_more_like(first, done[found[place]], done[found[taken]]):
             taken = place
-    kept = _kept(first, done[found[taken]])
-    if not is_ended and len(kept) < _LEAST_KEPT * len(words_of(first.call)):
+    kept = first.words & done[found[taken]].words
+    if not is_ended and len(kept) < _LEAST_KEPT * len(first.words):
         return []  # perhaps a look round; the call that does it may follow
     return found[: taken + 1]
 
 
-def _kept(first: _Ran, one: _Ran) -> frozenset[str]:
-    """The words of a failed call that another call has, without the folders of paths."""
-    mine, theirs = (
-        {word.rsplit("/", 1)[-1] for word in words_of(each.call)} for each in (first, one)
-    )
-    return frozenset(mine & theirs)
-
-
 def _keeps_operand(first: _Ran, one: _Ran) -> bool:
     """Whether a call has more of the failed one than its program."""
-    return not _kept(first, one) <= _head_words(first)
+    return not first.words & one.words <= first.head_words
 
 
 def _is_more_like(first: _Ran, one: _Ran, other: _Ran) -> bool:
     """Whether one call does more of what the failed call was to do than another: it has more of its
     words, or as many, where those are only its program's, and is spelled more like it."""
-    mine, theirs = _kept(first, one), _kept(first, other)
-    if len(mine) != len(theirs) or _keeps_operand(first, other):
+    mine, theirs = first.words & one.words, first.words & other.words
+    if len(mine) != len(theirs) or not mine or _keeps_operand(first, other):
         return len(mine) > len(theirs)
-    likeness = (SequenceMatcher(None, _text(first), _text(each)).ratio() for each in (one, other))
-    return next(likeness) > next(likeness)
+    return _likeness(first, one) > _likeness(first, other)
 
 
-def _text(one: _Ran) -> str:
-    return (one.run.command or one.call.arguments)[:_COMPARED_CHARS]
+def _likeness(one: _Ran, other: _Ran) -> float:
+    """The share of their pairs of characters that two calls have in common."""
+    return len(one.pairs & other.pairs) / (len(one.pairs | other.pairs) or 1)
 
 
 def _may_be_fix(first: _Ran, one: _Ran) -> bool:
@@ -604,7 +616,7 @@ def _remedy(done: Sequence[_Ran], at: int, fixed: int) -> int | None:
         (
             position
             for position in between
-            if done[position].signature is None and (is_editing or not _only_looks(done[position]))
+            if done[position].signature is None and (is_editing or not done[position].only_looks)
         ),
         None,
     )
@@ -644,7 +656,7 @@ def _subcommands(first: _Ran, fix: _Ran) -> frozenset[str]:
     """The words of a remedy that only say how the program of the failed call is called: its
     subcommand, or another program that runs it, as in `bundle exec rake`. No output has to propose
     these; what they are given, such as a package, it may."""
-    mine = _head_words(first)
+    mine = first.head_words
     words = _QUOTED_TEXT.sub(" ", fix.run.command).split()
     found = {part for word in mine for part in word.split("-")}  # docker-compose, docker compose
     if "git" in mine:
@@ -688,21 +700,13 @@ def _is_same_purpose(one: _Ran, other: _Ran) -> bool:
         return False
     if one.run.kind is not ToolKind.SHELL:
         return True
-    mine, theirs = _head_words(one), _head_words(other)
-    operands = {word.rsplit("/", 1)[-1] for word in words_of(other.call)}
+    mine, theirs = one.head_words, other.head_words
+    operands = other.words
     is_operand = any("." in word and word in operands for word in mine)  # bash run.sh, ./run.sh
     is_inside = not _REMOTE_SHELLS.isdisjoint(theirs) and not operands.isdisjoint(
         head.split()[0] for head in _heads(one.run.command)
     )  # docker compose exec db psql
     return is_operand or is_inside or not mine.isdisjoint(theirs)
-
-
-def _head_words(one: _Ran) -> set[str]:
-    return {word for head in _heads(one.run.command) for word in head.split()}
-
-
-def _only_looks(one: _Ran) -> bool:
-    return one.run.kind is ToolKind.READ or _looks(one.run.command)
 
 
 def _shows_content(run: ToolRun) -> bool:
