@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -13,9 +14,9 @@ from metaclaw.api.progress import Periods
 from metaclaw.api.web.charts import chart
 from metaclaw.api.web.formats import compared
 from metaclaw.domain.compliance import MeasuredTurn, RuleOutcome, RuleResult, measured_hash
-from metaclaw.domain.ids import SkillName, new_turn_id
+from metaclaw.domain.ids import SkillName, new_session_id, new_turn_id
 from metaclaw.domain.person import HOME
-from metaclaw.domain.turn import Times, Turn, TurnEnd
+from metaclaw.domain.turn import Scope, Times, Turn, TurnEnd
 from metaclaw.store import ProgressFilter, SqlCompliance, SqlEpisodes, SqlProgress
 from tests.api.recorded import record
 from tests.api.stage import Stage
@@ -243,3 +244,21 @@ async def test_yesterday_is_compared_with_the_day_before() -> None:
     assert compared({**figure, "of": None}, "day")["change"] == "better"
     same = {**figure, "values": [100, 100, 103, 0], "of": None}
     assert compared(same, "day")["change"] == "the same"
+
+
+async def test_sessions_are_chosen_by_agent_model_project_and_person(stage: Stage) -> None:
+    turn = await record(stage)
+    mine = replace(
+        turn, id=new_turn_id(), session=new_session_id(), scope=Scope("ann", "/home/ann/shop")
+    )
+    await stage.record(mine)
+    for name, value, count in (
+        ("agent", "some-agent", 2),
+        ("model", "m-1", 2),
+        ("person", "ann", 2),
+        ("project", "/home/ann/shop", 1),
+    ):
+        for chosen, wanted in ((value, count), ("another", 0)):
+            query = f"as=json&{name}={quote(chosen, safe='')}"
+            status, found = await ask(stage, HOME, "GET", "/ui/sessions", query=query)
+            assert (status, len(found)) == (200, wanted), (name, chosen)

@@ -106,6 +106,8 @@ def test_rules_facts_and_skills_of_the_project_are_told_and_found(
     assert (best["kind"], best["text"]) == ("rule", "Use uv instead of pip.")
     assert client.call("search", words="zebra")["found"] == []
     assert "no main turn is recorded" in client.fails("why")
+    long = client.ask("tools/call", name="search", arguments={"words": "x" * 20_000})
+    assert len(long["error"]["message"]) < 400
 
 
 def test_a_proposal_waits_for_the_person_and_only_its_maker_takes_it_back(client: Client) -> None:

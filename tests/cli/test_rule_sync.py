@@ -14,6 +14,7 @@ import pytest
 
 from metaclaw.cli.rule_sync import RuleSync
 from metaclaw.domain.candidate import CandidateId, Standing
+from metaclaw.errors import SkillError
 from metaclaw.store import SqlCandidates
 from tests.cli.program import metaclaw
 from tests.cli.recorded import store
@@ -126,6 +127,33 @@ def test_a_file_with_conflict_marks_is_left_alone(home: Path, file: Path) -> Non
     file.write_text(text)
     assert synced(home, file) == text
     assert waiting() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"- Use uv.\n{END}\n",
+        f"{BEGIN}\n- Use uv.\n",
+        f"{END}\n- Use uv.\n{BEGIN}\n",
+        f"{BEGIN}\n{END}\n{BEGIN}\n- Use uv.\n{END}\n",
+    ],
+)
+def test_a_file_with_damaged_marks_is_told_and_left_alone(
+    home: Path, file: Path, text: str
+) -> None:
+    metaclaw("rules", "add", "Use pnpm.")
+    file.write_text(text)
+    with pytest.raises(SkillError, match="leave one of each, in this order, or none"):
+        synced(home, file)
+    done = metaclaw("rules", "export", "--to", str(file), "--yes")
+    assert (done.code, file.read_text(), waiting()) == (1, text, [])
+
+
+def test_a_rule_that_names_a_mark_ends_no_section(home: Path, file: Path) -> None:
+    metaclaw("rules", "add", f"Write {END} below the rules.")
+    once = synced(home, file)
+    assert synced(home, file) == once
+    assert once.count(END) == 1
 
 
 def test_watching_needs_a_file_and_a_running_proxy(home: Path, file: Path) -> None:

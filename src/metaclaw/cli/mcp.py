@@ -194,7 +194,7 @@ class McpServer:
             *(
                 {"name": one["name"], "text": one["description"], "kind": "skill"}
                 for one in skills
-                if one["name"] not in listed
+                if one["kind"] == "skill" and one["name"] not in listed
             ),
         ]
         return {"found": list(_best(words, things))}

@@ -63,6 +63,7 @@ class RuleSync:
         if _CONFLICT.search(text):
             return  # the next change ends the conflict
         section = self._section()
+        with_section(text, section)  # raises where the marks are damaged, before all else
         for item in self._foreign(text, section):
             self._propose(item)
         section = self._section()

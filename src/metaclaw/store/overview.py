@@ -42,11 +42,14 @@ _RECENT_EVENTS = 5000
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
     """A filter for a list of sessions. `text` is searched in ids, agents, projects and users;
-    `titled` are sessions whose titles contain it. One of a session's turns must have the `outcome`.
-    Sessions without a main turn match only `with_side_only`."""
+    `titled` are sessions whose titles contain it. One of a session's turns must have the `outcome`,
+    and one the `model`. Sessions without a main turn match only `with_side_only`."""
 
     text: str = ""
     agent: str = ""
+    model: str = ""
+    project: str = ""
+    person: str = ""
     outcome: Outcome | None = None
     titled: Collection[SessionId] = ()
     with_side_only: bool = False
@@ -144,11 +147,6 @@ class Overview(Queries):
         query = select(sessions.c.id).where(sessions.c.main_turns > 0, self._of_user(sessions))
         query = query.order_by(*_LATEST_FIRST)
         return self._database.records("listing sessions", query, SessionId)
-
-    def agents(self) -> list[str]:
-        """The agents of the recorded sessions, sorted by name."""
-        query = select(sessions.c.agent).where(self._of_user(sessions)).distinct()
-        return sorted(self._database.records("listing agents", query, str))
 
     def outcomes(self, wanted: Collection[SessionId]) -> dict[SessionId, dict[Outcome, int]]:
         """The number of turns by outcome, for each of these sessions."""
@@ -285,8 +283,12 @@ def _newest() -> ScalarSelect[int]:
 
 def _conditions(wanted: SessionFilter) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = [] if wanted.with_side_only else [sessions.c.main_turns > 0]
-    if wanted.agent:
-        found.append(sessions.c.agent == wanted.agent)
+    equal = (("agent", wanted.agent), ("workspace_id", wanted.project), ("user_id", wanted.person))
+    found += [sessions.c[column] == value for column, value in equal if value]
+    if wanted.model:
+        found.append(
+            sessions.c.id.in_(select(turns.c.session).where(turns.c.model == wanted.model))
+        )
     if words := wanted.text.split():
         columns = sessions.c["id", "agent", "workspace_id", "user_id"]
         said = (

@@ -49,7 +49,9 @@ _READ_PAUSE_S: Final = 0.02
 _MOST_FOUND: Final = 300
 _FOUND: Final = 8
 _SHORT_CHARS: Final = 6_000
-_PROGRESS: Final = ("by", "agent", "model", "project", "person")
+_CHOSEN: Final = ("agent", "model", "project", "person")
+_PROGRESS: Final = ("by", *_CHOSEN)
+_SESSIONS_BY: Final = ("q", "outcome", *_CHOSEN)
 _NIGHT: Final = ("window.opened", "window.shut", "policy", "batch.dropped")
 Context = dict[str, Any]
 Call = Callable[..., Awaitable[dict[str, Any]]]
@@ -149,6 +151,11 @@ class PageContent:
                 for plot in found["plots"]
                 for name, values in plot["series"].items()
                 for period, value in zip(periods, values, strict=True)
+            ]
+            + [
+                {"plot": "figures", "series": figure["name"], "period": period, "value": value}
+                for figure in found["figures"]
+                for period, value in zip(periods, figure["values"], strict=True)
             ],
         }
 
@@ -156,12 +163,17 @@ class PageContent:
     async def sessions(self, asked: ApiRequest) -> Context:
         """A list of sessions, filtered and searched."""
         query = asked.query
-        text, agent = query.get("q", "").strip()[:200], query.get("agent", "")
+        chosen = {name: query[name] for name in _SESSIONS_BY if query.get(name)}
         outcome = query.get("outcome", "")
         before = SessionId(query["before"]) if query.get("before") else None
-        known = Outcome(outcome) if outcome in list(Outcome) else None
-        wanted = SessionFilter(text, agent, known, with_side_only=query.get("all") == "1")
-        return await run_sync(self._session_list, wanted, before)
+        wanted = SessionFilter(
+            query.get("q", "").strip()[:200],
+            **{name: value for name, value in chosen.items() if name in _CHOSEN},
+            outcome=Outcome(outcome) if outcome in list(Outcome) else None,
+            with_side_only=query.get("all") == "1",
+        )
+        found = await run_sync(self._session_list, wanted, before)
+        return {**found, "query": chosen, "choices": await run_sync(self.home.progress.choices)}
 
     def find(self, text: str) -> list[Context]:
         """Rules, skills, lessons and sessions with all of these words. Blocks."""
@@ -394,7 +406,6 @@ class PageContent:
             "next": shown[-1].id if more else None,
             "is_first": before is None,
             "wanted": wanted,
-            "agents": overview.agents(),
         }
 
     def _session(self, named: str, after: int, with_side: bool) -> Context:
