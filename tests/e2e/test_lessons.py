@@ -66,20 +66,25 @@ def session(
     model: str = "m",
     ends: bool = True,
 ) -> httpx.Response:
-    """One request of an agent that made these calls, and the end of its session."""
+    """An agent's first request, and the one after these calls; and the end of its session."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": task}]
     for number, (command, result) in enumerate(calls):
         function = {"name": "Bash", "arguments": json.dumps({"command": command})}
         call = {"id": f"call_{number}", "type": "function", "function": function}
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         messages.append({"role": "tool", "tool_call_id": f"call_{number}", "content": result})
-    answer = httpx.post(
-        f"{program.url}/v1/chat/completions",
-        json={"model": model, "messages": messages},
-        headers={**program.auth, "x-workspace-id": project, "x-session-id": f"{project} {task}"},
-        timeout=PATIENCE_S,
-    )
-    answer.raise_for_status()
+    for shown in (messages[:1], messages)[not calls :]:
+        answer = httpx.post(
+            f"{program.url}/v1/chat/completions",
+            json={"model": model, "messages": shown},
+            headers={
+                **program.auth,
+                "x-workspace-id": project,
+                "x-session-id": f"{project} {task}",
+            },
+            timeout=PATIENCE_S,
+        )
+        answer.raise_for_status()
     if not ends:
         return answer
     ended = answer.headers["x-metaclaw-session"]

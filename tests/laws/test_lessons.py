@@ -27,6 +27,7 @@ async def work(talk: Talk) -> None:
     await talk.answer(Text("Done."))
 
 
+@pytest.mark.slow  # the program starts once for each write
 async def test_a_failure_of_an_open_session_is_read_after_a_kill_at_any_write(
     tmp_path: Path,
 ) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.chat import Message, Role, Text
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
-from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
+from metaclaw.domain.turn import ModelAt, Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, always_match
 from metaclaw.outcome import Calibration, Judge
@@ -56,8 +56,8 @@ def assessment(skills: Sequence[Skill] = (), judge: Speaker | None = None) -> As
     )
 
 
-def judges(speaker: Speaker | None) -> Callable[[str], Judge | None]:
-    return lambda model: None if speaker is None else Judge(speaker, 3, lambda step: step.task)
+def judges(speaker: Speaker | None) -> Callable[[ModelAt], Judge | None]:
+    return lambda served: None if speaker is None else Judge(speaker, 3, lambda step: step.task)
 
 
 DATED = learned_skill("dated", check=r"pattern: \d{4}-\d{2}-\d{2}")

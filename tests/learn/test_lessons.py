@@ -322,6 +322,24 @@ async def test_a_lesson_counts_in_sessions_that_had_it_from_their_first_prompt_o
     assert counts(learning) == (3, 0, 0)
 
 
+async def test_what_a_session_brings_along_from_an_earlier_one_counts_for_no_lesson(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        earlier = await session(learning, BARE, UV)
+    for _ in range(5):
+        talk = Talk(learning, SHOP)
+        talk.agent.messages = list(earlier.agent.messages)
+        talk.agent.hear("Go on.")
+        talk.segment = 0
+        await talk.answer(Text("Done."), skills=["uv-tests"])
+        await talk.end()
+        await learning.lesson_loop.look()
+    (use,) = learning.lesson_loop.uses()
+    assert (use.count.since, use.count.avoided) == (0, 0)
+
+
 async def test_an_ignored_lesson_is_withdrawn_also_in_a_busy_home(
     new_learning: NewLearning,
 ) -> None:

@@ -71,7 +71,12 @@ def test_by_default_the_model_of_the_turn_is_asked_where_it_was_served() -> None
 def test_where_the_turns_provider_may_not_be_asked_the_model_that_answered_last_elsewhere_is(
     served: str,
 ) -> None:
-    providers = [Inside(), http("forwarding", passthrough=True), http("second"), http("third")]
+    providers: list[Provider] = [
+        Inside(),
+        http("forwarding", passthrough=True),
+        http("second"),
+        http("third"),
+    ]
     lately = [ModelAt(served, "m-7"), ModelAt("third", "m-3"), ModelAt("second", "m-2")]
     chosen = Models(providers, lately=lambda: lately).chosen(JudgeConfig())(ModelAt(served, "m-7"))
     assert chosen is not None

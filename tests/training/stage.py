@@ -24,6 +24,7 @@ from metaclaw.domain.turn import (
     Enforcement,
     Exchange,
     HoldEnd,
+    ModelAt,
     Placement,
     Scope,
     Splice,
@@ -196,8 +197,8 @@ class JudgeModel(Models):
         super().__init__(())
         self._judge = judge
 
-    def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
-        return lambda model: self._judge
+    def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[ModelAt], Model | None]:
+        return lambda served: self._judge
 
     def shown(self, section: JudgeConfig | EvolverConfig) -> str | None:
         return None if self._judge is None else self._judge.name

@@ -7,7 +7,7 @@ retired by the counts alone. Nothing is run, and no reward is asked for."""
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -16,7 +16,7 @@ from typing import Final
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Proposal, Standing
-from metaclaw.domain.chat import Finish, Message, ToolCall, text_of
+from metaclaw.domain.chat import Finish, Message, Part, ToolCall, ToolResult, text_of
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Lesson, Skill
@@ -212,12 +212,30 @@ class LessonLoop:
         is_new = failed != before
         if not is_ended and not is_new:
             return False  # what it was spared is counted when it has ended
-        first = self.reader.next_main_turn(session, 0)
-        had = [one for one in lessons if first is not None and one.name in first.stamp.skills]
-        repeated = {one.name for one in had if not failed.isdisjoint(one.signatures)}
-        avoided = followed(messages, (one for one in had if one.name not in repeated))
+        repeated, avoided = self._heeded(session, messages, lessons, failed)
         self.episodes.record(session, step.scope, self.now(), failed, repeated, avoided)
         return is_new
+
+    def _heeded(
+        self,
+        session: SessionId,
+        messages: Sequence[Message],
+        lessons: Sequence[Lesson],
+        failed: Set[str],
+    ) -> tuple[set[str], set[str]]:
+        """The names of the lessons in the session's first prompt whose failure came all the same,
+        and of those that were followed: by calls that were made after that prompt. A session with
+        the failure was not spared it."""
+        first = self.reader.next_main_turn(session, 0)
+        had = [one for one in lessons if first is not None and one.name in first.stamp.skills]
+        began = self.recorded.session_of(first.id) if had and first is not None else None
+        if began is None:
+            return set(), set()
+        since = _without_results(messages, began[1])
+        came = {self.redact(str(one)) for one in failures(since)}
+        repeated = {str(one.name) for one in had if not came.isdisjoint(one.signatures)}
+        spared = (one for one in had if failed.isdisjoint(one.signatures))
+        return repeated, set(followed(since, spared))
 
     def _signatures(self, episode: Episode) -> tuple[str, ...]:
         """The signatures as they are stored (an error line may hold a secret): not those of other
@@ -397,6 +415,18 @@ class LessonLoop:
     def uses(self) -> list[LessonUse]:
         """The lessons in force with their counts. Blocks."""
         return self.episodes.uses(self.library.view.skills, self.generations.dates())
+
+
+def _without_results(
+    messages: Sequence[Message], earlier: Sequence[Message]
+) -> tuple[Message, ...]:
+    """The messages without the results that stand in earlier ones."""
+    known = {part.call_id for one in earlier for part in one.parts if isinstance(part, ToolResult)}
+
+    def is_new(part: Part) -> bool:
+        return not isinstance(part, ToolResult) or part.call_id not in known
+
+    return tuple(replace(one, parts=tuple(filter(is_new, one.parts))) for one in messages)
 
 
 def _is_answered(step: Step) -> bool:
