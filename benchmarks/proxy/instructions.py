@@ -13,7 +13,6 @@ times longer.
 import argparse
 import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess
