@@ -119,13 +119,11 @@ class DigestCache:
     the chains of the last long conversations, which most requests continue by a few entries.
 
     A conversation repeats its whole history with every request. The fingerprint is Python's hash of
-    the entry's bytes, which differs from process to process; the digest does not depend on it. When
-    `_new` is full it becomes `_old`, which bounds the memory."""
+    the entry's bytes, which differs from process to process; the digest does not depend on it."""
 
-    def __init__(self, limit: int = 8_192) -> None:
+    def __init__(self, limit: int = 16_384) -> None:
         self._limit = limit
-        self._new: dict[int, _Known] = {}
-        self._old: dict[int, _Known] = {}
+        self._known: dict[int, _Known] = {}
         self._chains: dict[int, _Chained] = {}
 
     def take_chain(self, start: tuple[bytes, int], marks: list[int]) -> tuple[int, _Chained] | None:
@@ -149,26 +147,23 @@ class DigestCache:
     def root(self, texts: list[str]) -> bytes:
         """The digest of the system text, which begins a chain."""
         mark = hash(tuple(texts))
-        found = self._new.get(mark)
+        found = self._known.get(mark)
         if found is None:
-            found = self._old.get(mark) or (sha256(_bytes(texts)).digest(), False, 0)
+            found = (sha256(_bytes(texts)).digest(), False, 0)
             self._keep(mark, found)
         return found[0] or b""
 
     @property
     def recall(self) -> "Callable[[int], _Known | None]":
         """A look-up of the result of `learn` by fingerprint; None if it is not cached."""
-        return self._new.get
+        return self._known.get
 
     def learn(self, mark: int, item: Json, parts: int) -> "_Known":
         """The entry's digest (None if the chain ignores it), whether it holds words of a user, and
         `parts`, the number of its parts.
         """
-        found = self._old.get(mark)
-        if found is not None:
-            self._keep(mark, found)
-            return found
         payload = _payload(item)
+        found: _Known
         if payload is None:
             found = (None, False, parts)
         else:
@@ -185,9 +180,9 @@ class DigestCache:
         return found
 
     def _keep(self, mark: int, found: "_Known") -> None:
-        if len(self._new) >= self._limit:
-            self._old, self._new = self._new, {}
-        self._new[mark] = found
+        if len(self._known) >= self._limit:
+            self._known.clear()
+        self._known[mark] = found
 
 
 class MessageChain:
