@@ -125,7 +125,7 @@ class DigestCache:
     def __init__(self, limit: int = 16_384) -> None:
         self._limit = limit
         self._known: dict[int, _Known] = {}
-        self._chains: dict[tuple[bytes | int, ...], _Chained] = {}
+        self._chains: dict[tuple[object, ...], _Chained] = {}
 
     def begun(self, start: tuple[bytes, int], marks: list[int]) -> _Chained | None:
         """The cached chain with which the one of these fingerprints begins. `start` is what is
