@@ -233,8 +233,7 @@ def test_the_cache_of_digests_is_bounded_and_changes_nothing() -> None:
     ]
     assert all(chain == chains[0] for chain in chains)
     assert len(set(chains[0])) == 20
-    assert len(small._new) <= 4
-    assert len(small._old) <= 4
+    assert len(small._known) <= 4
 
 
 @pytest.mark.parametrize("grown_by", [1, 2, 4, 5])

