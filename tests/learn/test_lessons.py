@@ -300,6 +300,26 @@ async def test_only_a_call_that_follows_a_lesson_counts_as_spared(
     assert counts(learning) == (2, 0, 1)
 
 
+async def test_a_session_that_goes_on_counts_as_spared_at_once_until_it_fails(
+    new_learning: NewLearning,
+) -> None:
+    learning = await new_learning(min_failures=3, evolver=writes())
+    for _ in range(2):
+        await session(learning, BARE, UV)
+    talk = Talk(learning, SHOP)
+    talk.agent.hear("Fix the rounding.")
+    talk.segment = 0
+    for ran, expected in ((UV, (2, 0, 1)), (BARE, (2, 1, 0))):
+        for command, result in (ran, ("ls", "a.py")):
+            await talk.answer(call("Bash", command=command), skills=placed_in(learning, SHOP))
+            talk.agent.give(result)
+        learning.clock.pass_by(minutes=1)
+        await talk.answer(Text("Well."), skills=placed_in(learning, SHOP))
+        await learning.lesson_loop.look()
+        assert counts(learning) == expected
+        talk.agent.hear("Go on.")
+
+
 async def test_a_lesson_counts_in_sessions_that_had_it_from_their_first_prompt_on(
     new_learning: NewLearning,
 ) -> None:
@@ -475,7 +495,7 @@ async def test_a_remedy_by_another_program_counts_when_the_agent_has_answered(
         learning.clock.pass_by(minutes=1)
         await talk.answer(Text("It is"), finish=Finish.LENGTH)
         await learning.lesson_loop.look()
-        assert learning.lesson_loop.episodes.failed_in(talk.session) == set()
+        assert learning.lesson_loop.episodes.recorded_of(talk.session) == (set(), set())
         learning.clock.pass_by(minutes=1)
         await talk.answer(Text("Done."))
         await learning.lesson_loop.look()

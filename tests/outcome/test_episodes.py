@@ -486,9 +486,37 @@ def test_a_look_round_is_not_the_remedy_where_a_call_like_the_failed_one_worked(
     said = failed(command, output), worked(look, "a list"), worked(fix)
     episode = only("t", *said)
     assert fix_of(episode) == fix
-    assert [fix_of(one) for one in episode.between] == [look]
+    # What is told by its name to look only is not even shown.
+    assert {fix_of(one) for one in episode.between} <= {look}
     again = only("t", *said, worked(look, "a list"), worked(f"{command.split()[0]} --version"))
     assert fix_of(again) == fix
+
+
+@each(
+    ("command", "look", "fix"),
+    [
+        ("pip install httpx", "pip list", "uv add httpx"),
+        ("pip install -r needs.txt", "pip --version", "make deps"),
+        ("pip install -r needs.txt", "pip config list", "uv sync"),
+        ("node app.mjs", "node --version", "deno task app"),
+        ("npm ci", "npm config get registry", "pnpm install"),
+        ("docker compose up -d", "docker compose ps", "podman-compose up -d"),
+    ],
+)
+def test_a_look_with_the_failed_program_does_not_hide_the_remedy_of_another(
+    command: str, look: str, fix: str
+) -> None:
+    said = failed(command, "error: it is not possible here"), worked(look, "a list"), worked(fix)
+    assert fix_of(only("t", *said)) == fix
+
+
+def test_scripts_of_a_project_that_fail_for_one_reason_fail_in_one_way() -> None:
+    lost = "sh: 1: vite: not found"
+    found = {
+        only("t", failed(f"npm run {name}", lost), worked(f"pnpm run {name}")).signature
+        for name in ("build", "preview")
+    }
+    assert len(found) == 1
 
 
 def test_a_failure_between_a_look_round_and_the_remedy_has_its_own_remedy() -> None:

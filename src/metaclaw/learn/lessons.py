@@ -204,16 +204,15 @@ class LessonLoop:
         is_ended = row is None or row.ended_at is not None
         found = episodes_of(messages, is_ended=is_ended or _is_answered(step))
         lessons = self._lessons(step.scope)
-        before = self.episodes.failed_in(session)
+        before, followed_before = self.episodes.recorded_of(session)
         failed = {name for one in found for name in self._signatures(one)} | before
         if lessons:  # a failure that has one needs no remedy to be counted
             with_lesson = {name for lesson in lessons for name in lesson.signatures}
             failed |= with_lesson.intersection(self.redact(str(one)) for one in failures(messages))
         is_new = failed != before
-        if not is_ended and not is_new:
-            return False  # what it was spared is counted when it has ended
         repeated, avoided = self._heeded(session, messages, lessons, failed)
-        self.episodes.record(session, step.scope, self.now(), failed, repeated, avoided)
+        if is_ended or is_new or avoided != followed_before:
+            self.episodes.record(session, step.scope, self.now(), failed, repeated, avoided)
         return is_new
 
     def _heeded(

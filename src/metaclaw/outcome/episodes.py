@@ -103,6 +103,10 @@ _NAME_OF_ARGUMENT = re.compile(r'"\w+"\s*:')
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,30}$")
 _OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
 _HAVE_COMMANDS: Final = frozenset(programs_of("have_commands"))
+_LOOKING_COMMANDS: Final = frozenset(programs_of("looking_commands"))
+_TAKE_NAMES: Final = frozenset(programs_of("take_names"))
+_ASKING_OPTIONS: Final = frozenset(("--version", "-V", "-v", "--help", "-h", "version", "help"))
+_PROGRAM_AND_OPTION: Final = 2
 _HAVE_SCRIPTS: Final = frozenset(("npm", "pnpm", "yarn", "bun"))  # `run` is for the project's own
 _OF_GIT: Final = frozenset(("origin", "HEAD"))  # what git itself calls them
 _ALIASES: Final = dict(one.split(" = ") for one in programs_of("aliases"))
@@ -299,7 +303,11 @@ def _missing_program(run: ToolRun) -> str:
 
 def _class_of(head: str) -> str:
     script = _SCRIPT.fullmatch(head)
-    return f"*{script[1]}" if script else head
+    if script is not None:
+        return f"*{script[1]}"
+    program, _, command = head.partition(" ")
+    is_script = program in _HAVE_SCRIPTS and command.startswith("run ")
+    return f"{program} run" if is_script else head  # the project's scripts fail for one reason
 
 
 def _names_in(call: ToolCall, run: ToolRun) -> set[str]:
@@ -718,4 +726,18 @@ def _shows_content(run: ToolRun) -> bool:
 def _looks(command: str) -> bool:
     """Whether each program of a command line only shows or compares something."""
     uses = command_uses(command)
-    return bool(uses) and LOOKING.issuperset(uses)
+    return bool(uses) and all(
+        use in LOOKING or _only_asks(words)
+        for use, words in zip(uses, split_commands(command), strict=True)
+    )
+
+
+def _only_asks(words: Sequence[str]) -> bool:
+    """Whether a command only asks its program something, as `pip config list`, `node --version`."""
+    first, *rest = words[1:3] or [""]
+    if words[0].rsplit("/", 1)[-1] in _HAVE_COMMANDS and (
+        first in _LOOKING_COMMANDS
+        or (first not in _TAKE_NAMES and not _LOOKING_COMMANDS.isdisjoint(rest))
+    ):
+        return True
+    return len(words) == _PROGRAM_AND_OPTION and first in _ASKING_OPTIONS

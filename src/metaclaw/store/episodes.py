@@ -69,12 +69,14 @@ class LessonUse:
 
 
 class SqlEpisodes(Queries):
-    def failed_in(self, session: SessionId) -> set[str]:
-        """The failures that were recorded of a session."""
-        query = select(episodes.c.signature).where(
-            episodes.c.session == session, episodes.c.outcome == FAILED
+    def recorded_of(self, session: SessionId) -> tuple[set[str], set[str]]:
+        """The failures that were recorded of a session, and the lessons that it followed."""
+        query = select(*episodes.c["outcome", "signature"]).where(episodes.c.session == session)
+        rows = self._database.rows("reading failures", query)
+        failed, avoided = (
+            {name for outcome, name in rows if outcome == wanted} for wanted in (FAILED, AVOIDED)
         )
-        return set(self._database.records("reading failures", query, str))
+        return failed, avoided
 
     @writes
     def record(
