@@ -188,7 +188,6 @@ def test_learning_goes_on_when_the_leader_is_killed_again_and_again(
         f" {max(takeovers_s):.2f} s; {answers.failed} of {answers.given} requests to the other"
         " proxy failed"
     )
-    assert max(takeovers_s) < TAKEN_OVER_S
     for program in homes:
         program.wait_for("/api/rules", lambda found: len(found["rules"]) >= len(words), PATIENCE_S)
         texts = rules(program)
@@ -196,6 +195,7 @@ def test_learning_goes_on_when_the_leader_is_killed_again_and_again(
     published = [row["reason"] for row in leader.get("/api/generations?limit=500")["generations"]]
     assert len([reason for reason in published if reason.startswith("files")]) == 0
     print(f"{len(published) - len(set(published))} of {len(published)} reasons twice")  # noqa: T201
+    assert max(takeovers_s) < TAKEN_OVER_S
 
 
 def test_a_leader_that_was_stopped_for_a_while_writes_nothing_any_more(
