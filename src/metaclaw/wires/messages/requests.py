@@ -25,7 +25,15 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Fields, Object, decode_or_text, object_of, put, text_of
+from metaclaw.wires.fields import (
+    Fields,
+    Object,
+    decode_or_text,
+    literal_json,
+    object_of,
+    put,
+    text_of,
+)
 from metaclaw.wires.format import Document, RequestEdit, ToolOffer
 from metaclaw.wires.translation import (
     DEFAULT_MAX_TOKENS,
@@ -338,9 +346,7 @@ def alternating(request: ChatRequest, wire: Wire) -> ChatRequest:
     return replace(request, messages=(*head, *ordered))
 
 
-def _gathered_system(
-    request: ChatRequest, wire: Wire
-) -> tuple[tuple[Part, ...], list[Message]]:
+def _gathered_system(request: ChatRequest, wire: Wire) -> tuple[tuple[Part, ...], list[Message]]:
     """Split off the leading system messages. If there are only system messages, the last one stays
     as the user's.
     """
@@ -555,4 +561,4 @@ def place_in_system(edit: RequestEdit, text: str) -> None:
     if "system" in edit.parsed:
         edit.append_to_field("system", text)
     else:
-        edit.add_field("system", text)
+        edit.add_field("system", literal_json(text))
