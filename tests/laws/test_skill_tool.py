@@ -38,6 +38,9 @@ TOOL = {
     Wire.CHAT: {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}},
     Wire.MESSAGES: {"name": "bash", "input_schema": {"type": "object"}},
     Wire.RESPONSES: {"type": "function", "name": "bash", "parameters": {"type": "object"}},
+    Wire.GEMINI: {
+        "functionDeclarations": [{"name": "bash", "parametersJsonSchema": {"type": "object"}}]
+    },
 }
 
 
