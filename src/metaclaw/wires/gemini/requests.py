@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import groupby
 
 from metaclaw.domain.chat import (
     ChatRequest,
@@ -205,12 +206,16 @@ def as_blocks(part: Json) -> Iterator[Json]:
         signature: Object = {"signature": _tagged(shown)} if shown else {}
         yield {"type": "thinking", "thinking": text_of(known.get("text")), **signature}
         return
-    if shown:
-        yield {"type": "thinking", "thinking": "", "signature": _tagged(shown)}
     known.pop("thought", None)
+    signed: Object = {"type": "thinking", "thinking": "", "signature": _tagged(shown)}
+    if isinstance(known.get("text"), str):
+        yield {"type": "text", **known}
+        if shown:  # behind it, because a stream's text goes on before it
+            yield signed
+        return
+    if shown:
+        yield signed
     match known:
-        case {"text": str()}:
-            yield {"type": "text", **known}
         case {"functionCall": dict() as call}:
             named = {"id": text_of(call.get("id")), "name": text_of(call.get("name"))}
             yield {"type": "tool_use", **named, "input": object_of(call.get("args"))}
@@ -277,9 +282,27 @@ def parse_request(body: dict[str, Json]) -> ChatRequest:
     return replace(
         parsed,
         wire=Wire.GEMINI,
-        messages=tuple(_with_ids(parsed.messages)),
+        messages=tuple(_with_ids(list(_joined(parsed.messages)))),
         sampling=replace(parsed.sampling, **more),  # type: ignore[arg-type]
     )
+
+
+def _joined(spoken: Sequence[Message]) -> Iterator[Message]:
+    """The messages with each answer as one: clients keep a stream piece by piece."""
+    for is_answer, group in groupby(spoken, lambda message: message.role is Role.ASSISTANT):
+        if not is_answer:
+            yield from group
+            continue
+        parts: list[Part] = []
+        for part in (part for message in group for part in message.parts):
+            last = parts[-1] if parts else None
+            if isinstance(part, Text | Reasoning) and type(last) is type(part):
+                assert isinstance(last, Text | Reasoning)
+                if not (isinstance(last, Reasoning) and last.signature is not None):
+                    parts[-1] = replace(part, text=last.text + part.text)
+                    continue
+            parts.append(part)
+        yield Message(Role.ASSISTANT, tuple(parts))
 
 
 def _with_ids(spoken: Sequence[Message]) -> Iterator[Message]:
@@ -457,6 +480,8 @@ def render_parts(
         if isinstance(part, Reasoning):
             shown = _shown(part)
             is_own = provider_signature(Wire.GEMINI, part.signature) is not None
+            if is_own and signature:
+                found.append({"text": "", "thoughtSignature": signature})
             signature = shown if is_own else signature
             if shown and not is_own:
                 found.append({**object_of(rendered), "thoughtSignature": shown})
