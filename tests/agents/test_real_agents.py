@@ -17,7 +17,7 @@ from tests.support.provider import Provider
 
 COMMANDS = os.environ.get("METACLAW_TEST_AGENTS", "")
 """The folder of the agents' commands, as scripts/agents-env prints it."""
-NAMES = ["claude-code", "codex", "opencode", "qwen-code", "hermes", "aider", "openclaw"]
+NAMES = ["claude-code", "codex", "opencode", "qwen-code", "gemini", "hermes", "aider", "openclaw"]
 pytestmark = pytest.mark.of_target("test-agents", bool(COMMANDS))
 
 
@@ -38,7 +38,9 @@ def running(provider: Provider, tmp_path: Path) -> Iterator[Program]:
     for name in [
         name
         for name in program.env
-        if name.startswith(("ANTHROPIC_", "OPENAI_", "CLAUDE_", "CODEX_", "XDG_"))
+        if name.startswith(
+            ("ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "CLAUDE_", "CODEX_", "XDG_")
+        )
     ]:
         program.env.pop(name)
     yield program.start()
