@@ -45,13 +45,19 @@ usages = st.builds(
     sums,
     sums,
 )
-PREFIXES = {Wire.CHAT: "chatcmpl-1", Wire.MESSAGES: "msg_1", Wire.RESPONSES: "resp_1"}
+PREFIXES = {
+    Wire.CHAT: "chatcmpl-1",
+    Wire.MESSAGES: "msg_1",
+    Wire.RESPONSES: "resp_1",
+    Wire.GEMINI: "answer-1",
+}
 TERMINAL = {
     Wire.CHAT: rb"data: ?\[DONE\]",
     Wire.MESSAGES: rb'event: ?message_stop|data: ?\{(?:[^\r\n]*,)?"type": ?"message_stop"',
     Wire.RESPONSES: (
         rb'(?:event: ?|data: ?\{(?:[^\r\n]*,)?"type": ?")response\.(?:completed|failed|incomplete)'
     ),
+    Wire.GEMINI: rb'data: ?\{[^\r\n]*"finishReason"',
 }
 
 

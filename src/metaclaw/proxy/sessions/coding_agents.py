@@ -268,7 +268,9 @@ class GeminiCli(AgentClient):
         return reason_of(_GEMINI_BEGINNINGS, request.system.lstrip(), request.last_text.lstrip())
 
     def words(self, text: str) -> str:
-        return "" if text.startswith("<session_context>") else text
+        if not text.startswith("<session_context>"):
+            return text
+        return text.partition("</session_context>")[2].lstrip()
 
 
 _AIDER_MAIN: Final = (

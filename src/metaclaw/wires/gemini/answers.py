@@ -36,7 +36,7 @@ from metaclaw.wires.fields import (
     whole,
 )
 from metaclaw.wires.format import Facts, error_of, first_object, missing, reported_error
-from metaclaw.wires.gemini.requests import DERIVED_ID, as_blocks, render_parts
+from metaclaw.wires.gemini.requests import DERIVED_ID, as_blocks, joined_parts, render_parts
 from metaclaw.wires.messages.answers import parts_of
 from metaclaw.wires.sse import event_bytes
 from metaclaw.wires.translation import prefixed_id
@@ -91,7 +91,7 @@ def _parts(body: Object, calls: int = 0) -> list[Part]:
                 part, calls = replace(part, id=identity), calls + 1
             if not isinstance(part, Opaque):
                 found.append(part)
-    return found
+    return joined_parts(found)
 
 
 def parse_answer(body: bytes) -> Completion:
@@ -222,21 +222,22 @@ class GeminiWriter:
             case TextDelta():
                 return self._flush() + self._say(Text(delta.text)) if delta.text else b""
             case ReasoningDelta():
-                thought = Reasoning(delta.text, delta.signature, delta.redacted)
-                if not render_parts((thought, Text("")), {})[1:]:
-                    self._unsaid.append(thought)
-                    return b""
-                return self._flush() + self._say(thought)
+                said = self._flush()
+                if delta.text:
+                    said += self._say(Reasoning(delta.text))
+                if delta.signature is not None:
+                    said += self._say()
+                    self._unsaid = [Reasoning("", delta.signature, delta.redacted)]
+                return said
             case ToolCallDelta():
                 self._calls.add(delta)
                 return self._calls.write(lambda call: b"", self._call)
             case OpaqueDelta():
                 return b""
             case End():
+                said = self._flush()
                 last = render_parts(self._unsaid, {}) or [{"text": ""}]
-                return self._flush() + event_bytes(
-                    _answer(self._head, last, delta.finish, delta.usage)
-                )
+                return said + event_bytes(_answer(self._head, last, delta.finish, delta.usage))
             case Failed():
                 return event_bytes(google_error(502, delta.message))
             case _:
@@ -248,10 +249,10 @@ class GeminiWriter:
     def _call(self, call: PendingCall) -> bytes:
         return self._say(ToolCall(call.id, call.name, call.arguments))
 
-    def _say(self, part: Part) -> bytes:
-        parts = render_parts((*self._unsaid, part), {})
+    def _say(self, *said: Part) -> bytes:
+        parts = render_parts((*self._unsaid, *said), {})
         self._unsaid = []
-        return event_bytes(_answer(self._head, parts))
+        return event_bytes(_answer(self._head, parts)) if parts else b""
 
 
 def whole_facts(body: Object) -> Facts:
@@ -262,7 +263,8 @@ def whole_facts(body: Object) -> Facts:
 
 
 def streamed_facts(stream: bytes, last: list[Object], failure: str | None) -> Facts:
-    finishes = (finish_of(body, called=False) for body in last)
+    called = b'"functionCall"' in stream
+    finishes = (finish_of(body, called=called) for body in last)
     return _facts(last[0] if last else {}, next(filter(None, finishes), None), last, failure)
 
 

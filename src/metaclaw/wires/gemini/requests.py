@@ -209,7 +209,8 @@ def as_blocks(part: Json) -> Iterator[Json]:
     known.pop("thought", None)
     signed: Object = {"type": "thinking", "thinking": "", "signature": _tagged(shown)}
     if isinstance(known.get("text"), str):
-        yield {"type": "text", **known}
+        if known["text"] or not shown:
+            yield {"type": "text", **known}
         if shown:  # behind it, because a stream's text goes on before it
             yield signed
         return
@@ -276,9 +277,10 @@ def parse_request(body: dict[str, Json]) -> ChatRequest:
     }
     if config.rest():
         found["generationConfig"] = config.rest()
-    if not found.get("contents"):
+    contents = found.pop("contents", None)
+    if not contents:
         raise WireError("contents must not be empty", param="contents")
-    parsed = messages.parse_request({**found, "messages": found.pop("contents")})
+    parsed = messages.parse_request({**found, "messages": contents})
     return replace(
         parsed,
         wire=Wire.GEMINI,
@@ -293,16 +295,22 @@ def _joined(spoken: Sequence[Message]) -> Iterator[Message]:
         if not is_answer:
             yield from group
             continue
-        parts: list[Part] = []
-        for part in (part for message in group for part in message.parts):
-            last = parts[-1] if parts else None
-            if isinstance(part, Text | Reasoning) and type(last) is type(part):
-                assert isinstance(last, Text | Reasoning)
-                if not (isinstance(last, Reasoning) and last.signature is not None):
-                    parts[-1] = replace(part, text=last.text + part.text)
-                    continue
-            parts.append(part)
-        yield Message(Role.ASSISTANT, tuple(parts))
+        parts = [part for message in group for part in message.parts]
+        yield Message(Role.ASSISTANT, tuple(joined_parts(parts)))
+
+
+def joined_parts(parts: Iterable[Part]) -> list[Part]:
+    """The parts, with adjacent texts as one, and thoughts up to their signature."""
+    found: list[Part] = []
+    for part in parts:
+        match found[-1:], part:
+            case [Text(text=before)], Text():
+                found[-1] = replace(part, text=before + part.text)
+            case [Reasoning(text=before, signature=None)], Reasoning():
+                found[-1] = replace(part, text=before + part.text)
+            case _:
+                found.append(part)
+    return found
 
 
 def _with_ids(spoken: Sequence[Message]) -> Iterator[Message]:
@@ -470,31 +478,30 @@ def _content(message: Message, names: Mapping[str, str], *, is_signed: bool) -> 
 def render_parts(
     parts: Sequence[Part], names: Mapping[str, str], *, is_signed: bool = True
 ) -> list[Json]:
-    """Parts of a message or an answer. A signature of this wire is written at the part behind it.
-    Unless the calls are signed, the first call without a signature gets one that says so.
+    """Parts of a message or an answer. A signature of this wire before a call is written at the
+    call. Unless the calls are signed, a first call without a signature gets one that says so.
     """
     found: list[Json] = []
     signature = ""
-    for part in parts:
+    for number, part in enumerate(parts):
         rendered = _part(part, names)
         if isinstance(part, Reasoning):
             shown = _shown(part)
             is_own = provider_signature(Wire.GEMINI, part.signature) is not None
-            if is_own and signature:
-                found.append({"text": "", "thoughtSignature": signature})
-            signature = shown if is_own else signature
-            if shown and not is_own:
-                found.append({**object_of(rendered), "thoughtSignature": shown})
-            elif part.text:
+            if is_own and isinstance((*parts, None)[number + 1], ToolCall):
+                signature, shown = shown, ""
+            if shown:
+                rendered["thoughtSignature"] = shown
+            if shown or part.text:
                 found.append(rendered)
             continue
         if isinstance(part, ToolCall) and not is_signed:
             signature, is_signed = signature or _NO_SIGNATURE, True
-        found.append(
-            {**object_of(rendered), **({"thoughtSignature": signature} if signature else {})}
-        )
+        if signature:
+            rendered["thoughtSignature"] = signature
+        found.append(rendered)
         signature = ""
-    return [*found, {"text": "", "thoughtSignature": signature}] if signature else found
+    return found
 
 
 def _part(part: Part, names: Mapping[str, str]) -> Object:
@@ -504,7 +511,7 @@ def _part(part: Part, names: Mapping[str, str]) -> Object:
         case Image():
             return _image(part)
         case Reasoning():
-            return {"text": part.text, "thought": True}
+            return {"text": part.text, **({"thought": True} if part.text else {})}
         case ToolCall():
             call: Object = {"name": part.name, "args": messages.tool_input(part.arguments)}
             return {"functionCall": {"id": part.id, **call} if part.id else call}
