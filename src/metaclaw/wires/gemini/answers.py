@@ -26,6 +26,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.wires.deltas import TRUNCATED, CallQueue, PendingCall, deltas_of
 from metaclaw.wires.fields import (
+    Fields,
     Object,
     decode_object,
     encode_json,
@@ -99,6 +100,9 @@ def parse_answer(body: bytes) -> Completion:
     value = decode_object(body, "an answer")
     if value.get("error"):
         raise reported_error(value)
+    with provider_at_fault("an answer"):
+        if not value.get("promptFeedback"):
+            Fields(value, "").list("candidates")
     parts = tuple(_parts(value))
     return Completion(
         id=text_of(value.get("responseId")),
