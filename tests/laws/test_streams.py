@@ -39,7 +39,7 @@ words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 sums = st.integers(0, 5_000)
 usages = st.builds(
-    lambda fresh, out, read, thought: Usage(fresh + read, out, read, 0, thought),
+    lambda fresh, out, read, thought: Usage(fresh + read, out + thought, read, 0, thought),
     sums,
     sums,
     sums,
