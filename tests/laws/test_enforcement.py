@@ -397,9 +397,8 @@ def _read_by_google(
             response.status_code, headers=dict(response.headers), content=response.content
         )
     )
-    client = genai.Client(
-        api_key="k", http_options={"httpx_client": httpx2.Client(transport=heard)}
-    )
+    options: Any = {"httpx_client": httpx2.Client(transport=heard)}
+    client = genai.Client(api_key="k", http_options=options)
     asked: Any = {"model": "m", "contents": "x"}
     answers = (
         list(client.models.generate_content_stream(**asked))

@@ -73,7 +73,7 @@ def requests(draw: st.DrawFn) -> tuple[Wire, dict[str, Any], bool]:
                 {"model": "m", "max_tokens": 9, "messages": [*(before if is_tool else []), last]},
                 is_tool,
             )
-        case Wire.RESPONSES:
+        case _:
             if not is_tool and draw(st.booleans()):
                 return wire, {"model": "m", "input": text}, False
             said = parts("input_text", text) if is_list else text

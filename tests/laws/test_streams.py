@@ -232,14 +232,17 @@ def test_the_tail_is_held_and_everything_before_it_is_not(
     assert b"".join(released) + hold.held() == stream
     assert hold.terminal
     found = re.search(
-        rb"(?:^|[\r\n])((?:(?:id|retry): [^\r\n]*(?:\r\n|\r|\n))*)(?:" + TERMINAL[wire] + rb")",
+        rb"(?:^(?:\xef\xbb\xbf)?|[\r\n])((?:(?:id|retry): [^\r\n]*(?:\r\n|\r|\n))*)(?:"
+        + TERMINAL[wire]
+        + rb")",
         stream,
     )
     assert found is not None
     assert b"".join(released) == stream[: found.start(1)]
 
 
-@pytest.mark.parametrize("wire", Wire)
+# Google's end is a field of an event: its lines are decided at their end.
+@pytest.mark.parametrize("wire", [wire for wire in Wire if wire is not Wire.GEMINI])
 @fewer
 @given(st.data())
 def test_nothing_is_delayed_that_cannot_be_terminal(wire: Wire, data: st.DataObject) -> None:

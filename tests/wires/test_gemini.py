@@ -20,8 +20,12 @@ from metaclaw.domain.chat import (
     Usage,
     Wire,
 )
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.turn import Placement, apply_splices
 from metaclaw.errors import WireError
 from metaclaw.proxy.http.body import read
+from metaclaw.proxy.skill_tool import may_offer, tool_items
+from metaclaw.proxy.splice import placement_splices
 from metaclaw.wires import (
     TailHold,
     join_call,
@@ -53,8 +57,12 @@ def result(name: str, output: str, identity: str = "") -> dict[str, Any]:
     return {"functionResponse": {**known, "name": name, "response": {"output": output}}}
 
 
+def request_of(*contents: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "m", "contents": list(contents), **more}
+
+
 def parts_of(*contents: Any) -> list[Any]:
-    messages = GEMINI.parse_request({"model": "m", "contents": list(contents)}).messages
+    messages = GEMINI.parse_request(request_of(*contents)).messages
     return [part for message in messages for part in message.parts]
 
 
@@ -118,15 +126,35 @@ def test_a_call_has_the_id_that_only_its_result_names() -> None:
     found = parts_of(HI, model(call("ls")), person(result("ls", "1", "ls-17")))
     assert [part.id for part in found if isinstance(part, ToolCall)] == ["ls-17"]
     body = {"contents": [HI, model(call("ls")), person(result("ls", "1", "ls-17"))]}
-    items = read(Wire.GEMINI, json.dumps(body).encode())
-    assert items.listed is not None
-    ((made, got),) = new_results(Wire.GEMINI, items.listed.items)
+    raw = json.dumps(body).encode()
+    fields = read(Wire.GEMINI, raw)
+    assert fields.listed is not None
+    ((made, got),) = new_results(Wire.GEMINI, fields.listed.items)
     assert (made.name, got.call_id) == ("ls", "ls-17")
+    lesson = Placement.behind_result(got.call_id, SkillName("lsd"), "Use lsd.")
+    spliced = placement_splices(Wire.GEMINI, raw, fields, [lesson], ())
+    last = json.loads(apply_splices(raw, spliced.splices))["contents"][-1]
+    assert last["parts"] == [result("ls", "1", "ls-17"), {"text": "Use lsd."}]
+
+
+def test_our_tools_stand_behind_the_clients_functions() -> None:
+    tools = [{"googleSearch": {}}, {"function_declarations": [{"name": "ls"}]}]
+    raw = json.dumps(request_of(HI, tools=tools)).encode()
+    fields = read(Wire.GEMINI, raw)
+    assert may_offer(Wire.GEMINI, fields)
+    items = tool_items(Wire.GEMINI, ("metaclaw_skill",))
+    spliced = placement_splices(Wire.GEMINI, raw, fields, (), (), "", items)
+    sent = json.loads(apply_splices(raw, spliced.splices))
+    names = [one["name"] for one in sent["tools"][1]["function_declarations"]]
+    assert names == ["ls", "metaclaw_skill"]
+    forced = {"functionCallingConfig": {"mode": "ANY"}}
+    body = request_of(HI, tools=tools, toolConfig=forced)
+    assert not may_offer(Wire.GEMINI, read(Wire.GEMINI, json.dumps(body).encode()))
 
 
 def test_an_answer_kept_in_pieces_is_one() -> None:
     found = GEMINI.parse_request(
-        {"model": "m", "contents": [HI, model({"text": "a "}), model({"text": "b"}), HI]}
+        request_of(HI, model({"text": "a "}), model({"text": "b"}), HI)
     ).messages
     assert found[1] == Message(Role.ASSISTANT, (Text("a b"),))
 
@@ -139,12 +167,11 @@ def test_a_failed_call_is_an_error() -> None:
 
 def test_names_may_be_written_with_underscores() -> None:
     found = GEMINI.parse_request(
-        {
-            "model": "m",
-            "contents": [person({"inline_data": {"mime_type": "image/png", "data": "aGk="}})],
-            "system_instruction": {"parts": [{"text": "Be brief."}]},
-            "generation_config": {"max_output_tokens": 5},
-        }
+        request_of(
+            person({"inline_data": {"mime_type": "image/png", "data": "aGk="}}),
+            system_instruction={"parts": [{"text": "Be brief."}]},
+            generation_config={"max_output_tokens": 5},
+        )
     )
     assert found.messages[0] == Message(Role.SYSTEM, (Text("Be brief."),))
     assert found.sampling.max_tokens == 5
@@ -159,7 +186,7 @@ def test_googles_schemas_become_json_schemas() -> None:
         },
     }
     tools = [{"functionDeclarations": [declared]}, {"googleSearch": {}}]
-    request = GEMINI.parse_request({"model": "m", "contents": [HI], "tools": tools})
+    request = GEMINI.parse_request(request_of(HI, tools=tools))
     sent: Any = wire_format(Wire.CHAT).render_request(request)
     assert [one["function"]["parameters"] for one in sent["tools"]] == [
         {
@@ -179,7 +206,7 @@ def test_googles_schemas_become_json_schemas() -> None:
     ],
 )
 def test_how_much_to_think_is_an_effort(config: dict[str, Any], effort: str | None) -> None:
-    body = {"model": "m", "contents": [HI], "generationConfig": {"thinkingConfig": config}}
+    body = request_of(HI, generationConfig={"thinkingConfig": config})
     assert GEMINI.parse_request(body).reasoning_effort == effort
 
 
@@ -212,7 +239,7 @@ def test_a_signature_goes_through_a_client_of_another_wire_back_to_its_call() ->
     assert completion.finish is Finish.TOOL_CALLS
     asked = ChatRequest(Wire.MESSAGES, "m", ())
     shown = json.loads(wire_format(Wire.MESSAGES).render_answer(completion, asked))
-    history = [
+    history: list[Any] = [
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": shown["content"]},
         {
@@ -295,12 +322,13 @@ def test_text_that_speaks_of_the_end_does_not_end_a_stream_and_events_may_follow
 
 
 def test_what_is_wrong_is_named() -> None:
-    for body, param in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({}, "contents"),
         ({"contents": [{"role": "user"}]}, "contents[0].parts"),
         ({"contents": ["hi"]}, "contents[0]"),
         ({"contents": [HI], "cachedContent": "cachedContents/1"}, "cachedContent"),
-    ):
+    ]
+    for body, param in wrong:
         with pytest.raises(WireError) as caught:
             wire_format(Wire.CHAT).render_request(GEMINI.parse_request({"model": "m", **body}))
         assert caught.value.param == param
