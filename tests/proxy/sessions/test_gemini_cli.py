@@ -61,7 +61,11 @@ def test_a_conversation_is_one_session_of_its_project_with_the_persons_words() -
     assert not later.segment_began
     question = {"parts": [{"text": "And the docs?"}], "role": "user"}
     said = {"parts": [{"text": "Done."}], "role": "model"}
-    new = identify(origins, FIRST, ANSWER, RESULT, said, question)
+    resumed = {
+        "parts": [{"text": SETUP.replace("shop/", "shop/b.py")}, {"text": "Fix the tests"}],
+        "role": "user",
+    }
+    new = identify(origins, resumed, ANSWER, RESULT, said, question)
     assert (new.session, new.task, new.segment_began) == (first.session, "And the docs?", True)
 
 

@@ -256,7 +256,9 @@ _GEMINI_BEGINNINGS: Final = {
 
 
 class GeminiCli(AgentClient):
-    """No session identifier, a first part that sets up the chat, and side turns by their text."""
+    """No session identifier, and side turns by their text. Its directories are in the first part of
+    the first message.
+    """
 
     # If there are several directories, the first is the one in which it was started.
     directory_line = line_with_path(r"- \*\*Workspace Directories:\*\*\n  - ")
@@ -266,11 +268,6 @@ class GeminiCli(AgentClient):
 
     def side(self, request: Request) -> str | None:
         return reason_of(_GEMINI_BEGINNINGS, request.system.lstrip(), request.last_text.lstrip())
-
-    def words(self, text: str) -> str:
-        if not text.startswith("<session_context>"):
-            return text
-        return text.partition("</session_context>")[2].lstrip()
 
 
 _AIDER_MAIN: Final = (
