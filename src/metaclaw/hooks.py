@@ -34,7 +34,7 @@ _OURS: Final = {
     },
     MODEL_HOSTS: {"sglang": "plugins/sglang"},
     AGENTS: dict.fromkeys(
-        ("aider", "copaw", "ironclaw", "nanoclaw", "nemoclaw", "picoclaw", "zeroclaw"),
+        ("aider", "copaw", "gemini", "ironclaw", "nanoclaw", "nemoclaw", "picoclaw", "zeroclaw"),
         "plugins/more_agents",
     ),
 }

@@ -14,14 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.agent_schedule import REAL_AGENTS, RealAgent
-from tests.support.agent_schedule import SHELLS as HELD_SHELLS
+from tests.support.agent_schedule import REAL_AGENTS, SHELLS, RealAgent
 from tests.support.program import PATIENCE_S, Program, providers_toml
 from tests.support.strict_provider import Answer, Json, StrictProvider, read_turns
 
 COMMANDS = os.environ.get("METACLAW_TEST_AGENTS", "")
 FIGURES = os.environ.get("METACLAW_TEST_FIGURES", "")
-SHELLS = {**HELD_SHELLS, "run_shell_command": "command"}
 AGENTS = {**REAL_AGENTS, "qwen-code": RealAgent("qwen-code", "qwen", "chat", ("--yolo", "-p"), ())}
 MODEL = "scripted"
 LIMIT_S = 300

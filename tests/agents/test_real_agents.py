@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from metaclaw.agents import find_agent
-from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
+from tests.support.program import KEY, NOT_LEARNING, Program, gemini_toml, providers_toml
 from tests.support.provider import Provider
 
 COMMANDS = os.environ.get("METACLAW_TEST_AGENTS", "")
 """The folder of the agents' commands, as scripts/agents-env prints it."""
-NAMES = ["claude-code", "codex", "opencode", "qwen-code", "hermes", "aider", "openclaw"]
+NAMES = ["claude-code", "codex", "opencode", "qwen-code", "gemini", "hermes", "aider", "openclaw"]
 pytestmark = pytest.mark.of_target("test-agents", bool(COMMANDS))
 
 
@@ -38,7 +38,9 @@ def running(provider: Provider, tmp_path: Path) -> Iterator[Program]:
     for name in [
         name
         for name in program.env
-        if name.startswith(("ANTHROPIC_", "OPENAI_", "CLAUDE_", "CODEX_", "XDG_"))
+        if name.startswith(
+            ("ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "CLAUDE_", "CODEX_", "XDG_")
+        )
     ]:
         program.env.pop(name)
     yield program.start()
@@ -115,6 +117,34 @@ def test_the_real_agent_answers_through_the_proxy_and_is_disconnected_again(
     assert undone.returncode == 0, undone.stderr
     state = json.loads(agents(running, "list", "--json").stdout)["agents"]
     assert next(one for one in state if one["name"] == name)["state"] == "not connected"
+
+
+def test_gemini_speaks_its_own_wire_to_its_own_vendor_and_its_files_come_back(
+    running: Program, provider: Provider
+) -> None:
+    if not (Path(COMMANDS) / "gemini").exists():
+        pytest.skip(f"gemini is not installed in {COMMANDS}")
+    config = running.home / "config.toml"
+    config.write_text(config.read_text() + gemini_toml(provider.url))
+    running.stop()
+    running.start()
+    folder = Path(running.env["HOME"]) / ".gemini"
+    folder.mkdir()
+    mine = {"settings.json": '{ // mine\n  "ui": {"theme": "Dracula"}\n}\n', ".env": "A=1\nB=2"}
+    for name, text in mine.items():
+        (folder / name).write_text(text)
+    assert agents(running, "connect", "gemini", "--yes", "--model", "gemini-model").returncode == 0
+    tried = agents(running, "test", "gemini", "--json", "--timeout", "300")
+    assert json.loads(tried.stdout or "{}").get("ok"), (tried.stdout, tried.stderr)
+    asked = [seen for seen in provider.requests if b"which model are you" in seen.body]
+    assert {(seen.path, seen.query) for seen in asked} == {
+        ("/v1beta/models/gemini-model:streamGenerateContent", "alt=sse")
+    }
+    assert {seen.header("x-goog-api-key") for seen in asked} == {"sk-gemini"}
+    assert not any(KEY in f"{seen.path}{seen.headers}{seen.body!r}" for seen in provider.requests)
+    assert agents(running, "disconnect", "gemini", "--yes").returncode == 0
+    for name, text in mine.items():
+        assert (folder / name).read_text() == text
 
 
 def test_the_providers_variables_in_the_shell_do_not_reach_past_qwens_settings(

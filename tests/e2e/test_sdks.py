@@ -4,16 +4,18 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
-from tests.support.program import KEY, Program
+from tests.support.program import KEY, NOT_LEARNING, Program, gemini_toml, providers_toml
 from tests.support.provider import Provider
 
 if TYPE_CHECKING:  # only who asks waits for an SDK
     import anthropic
     import openai
+    from google import genai
 
-PROVIDERS = ["openai", "chatonly", "anthropic"]
+PROVIDERS = ["openai", "chatonly", "anthropic", "gemini"]
 TOOL = {"type": "object", "properties": {"n": {"type": "integer"}}}
 CHAT_TOOLS: Any = [
     {"type": "function", "function": {"name": name, "description": name, "parameters": TOOL}}
@@ -26,6 +28,32 @@ RESPONSES_TOOLS: Any = [
 MESSAGES_TOOLS: Any = [
     {"name": name, "description": name, "input_schema": TOOL} for name in ("first", "second")
 ]
+
+
+GEMINI_TOOLS: Any = [
+    {
+        "functionDeclarations": [
+            {"name": name, "description": name, "parametersJsonSchema": TOOL}
+            for name in ("first", "second")
+        ]
+    }
+]
+
+
+@pytest.fixture(scope="module")
+def program(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    config = providers_toml(provider.url) + gemini_toml(provider.url)
+    running = Program(tmp_path_factory.mktemp("sdks") / "home", config, env=NOT_LEARNING).start()
+    yield running
+    assert running.stop() == 0, running.log.read_text()[-4000:]
+
+
+@pytest.fixture
+def google(program: Program) -> "Iterator[genai.Client]":
+    from google import genai
+
+    with genai.Client(api_key=KEY, http_options={"base_url": program.url}) as client:
+        yield client
 
 
 @pytest.fixture
@@ -299,3 +327,110 @@ def test_a_wrong_key_is_refused_in_the_wires_shape_and_told_nothing_else(
             )
     assert KEY not in str(caught.value)
     assert len(provider.requests) == before
+
+
+def said(google: "genai.Client", streamed: bool, **asked: Any) -> "list[genai.types.Part]":
+    """The parts of an answer, and checks of what ends it."""
+    answers = (
+        list(google.models.generate_content_stream(**asked))
+        if streamed
+        else [google.models.generate_content(**asked)]
+    )
+    parts = [
+        part
+        for answer in answers
+        for candidate in answer.candidates or []
+        if candidate.content is not None
+        for part in candidate.content.parts or []
+    ]
+    candidates = answers[-1].candidates
+    assert candidates is not None
+    assert candidates[0].finish_reason == "STOP"
+    usage = answers[-1].usage_metadata
+    assert usage is not None
+    thought = usage.thoughts_token_count or 0
+    assert (usage.prompt_token_count, (usage.candidates_token_count or 0) + thought) == (11, 7)
+    assert usage.cached_content_token_count == 3
+    return parts
+
+
+@pytest.mark.parametrize("target", PROVIDERS)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_gemini_says_and_thinks(google: "genai.Client", target: str, streamed: bool) -> None:
+    asked: Any = {"config": {"system_instruction": "be brief", "temperature": 0.5}}
+    parts = said(google, streamed, model=f"{target}/reason", contents="hello there", **asked)
+    assert "".join(part.text or "" for part in parts if part.thought) == "let me think"
+    texts = [part.text for part in parts if part.text and not part.thought]
+    assert "".join(texts).strip() == "echo: hello there"
+    assert not streamed or len(texts) >= 3
+
+
+@pytest.mark.parametrize("target", PROVIDERS)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_gemini_calls_tools_in_parallel_and_takes_their_results(
+    google: "genai.Client", provider: Provider, target: str, streamed: bool
+) -> None:
+    asked: Any = {"config": {"tools": GEMINI_TOOLS}}
+    question: Any = {"role": "user", "parts": [{"text": "go"}]}
+    parts = said(google, streamed, model=f"{target}/tools", contents=[question], **asked)
+    calls = [part.function_call for part in parts if part.function_call is not None]
+    assert [(call.name, call.args) for call in calls] == [("first", {"n": 0}), ("second", {"n": 1})]
+    results: Any = [
+        {
+            "function_response": {
+                "id": call.id,
+                "name": call.name,
+                "response": {"output": f"result {call.name}"},
+            }
+        }
+        for call in calls
+    ]
+    answer: Any = {"role": "model", "parts": [part for part in parts if part.function_call]}
+    followed: Any = [question, answer, {"role": "user", "parts": results}]
+    google.models.generate_content(model=f"{target}/echo", contents=followed, **asked)
+    sent = provider.requests[-1].body.decode()
+    assert sent.index("result first") < sent.index("result second")
+    if target == "gemini":
+        assert '"thoughtSignature":"c2ln"' in sent.replace(" ", "")
+
+
+def test_googles_list_of_models_token_counts_and_errors(
+    google: "genai.Client", provider: Provider
+) -> None:
+    from google.genai.errors import ClientError
+
+    listed = {model.name for model in google.models.list()}
+    assert {"models/echo", "models/chat-model", "models/gemini-model"} <= listed
+    assert google.models.count_tokens(model="gemini-model", contents="hi").total_tokens == 42
+    assert provider.requests[-1].path == "/v1beta/models/gemini-model:countTokens"
+    counted = google.models.count_tokens(model="chatonly/echo", contents="four words of text")
+    assert 3 <= (counted.total_tokens or 0) <= 30
+    for target in PROVIDERS:
+        with pytest.raises(ClientError, match="scripted 400") as caught:
+            google.models.generate_content(model=f"{target}/status-400", contents="x")
+        assert caught.value.code == 400
+
+
+def test_googles_key_is_taken_as_field_or_query_and_never_logged_or_passed_on(
+    program: Program, provider: Provider
+) -> None:
+    url = f"{program.url}/v1beta/models/gemini-model:generateContent"
+    body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    ways: list[dict[str, Any]] = [
+        {"headers": {"x-goog-api-key": KEY}},
+        {"params": {"key": KEY}},
+        {"headers": {"authorization": f"Bearer {KEY}"}},
+    ]
+    for way in ways:
+        assert httpx.post(url, json=body, **way).status_code == 200
+        seen = provider.requests[-1]
+        assert (seen.path, seen.query) == ("/v1beta/models/gemini-model:generateContent", "")
+        assert seen.header("x-goog-api-key") == "sk-gemini"
+        assert KEY not in f"{seen.headers}{seen.body!r}"
+        assert seen.json == body
+    refused = httpx.post(url, json=body, params={"key": "wrong-key-of-mine"})
+    assert refused.status_code == 401
+    assert refused.json()["error"]["status"] == "UNAUTHENTICATED"
+    log = program.log.read_text()
+    assert KEY not in log
+    assert "wrong-key-of-mine" not in log + refused.text

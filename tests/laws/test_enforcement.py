@@ -79,6 +79,7 @@ PATHS = {
     Wire.CHAT: "/v1/chat/completions",
     Wire.MESSAGES: "/v1/messages",
     Wire.RESPONSES: "/v1/responses",
+    Wire.GEMINI: "/v1/models:generateContent",
 }
 RULE = Rule(
     SkillName("no-force-push"),
@@ -313,6 +314,8 @@ def read_by_sdk(
     import anthropic  # only who asks waits for an SDK
     import openai
 
+    if wire is Wire.GEMINI:
+        return _read_by_google(stream, response)
     asked: Any = {"model": "m"}
     if wire is Wire.MESSAGES:
         heard = httpx2.MockTransport(
@@ -384,7 +387,52 @@ def read_by_sdk(
     return answer.output_text, made, items, answer.usage.input_tokens
 
 
+def _read_by_google(
+    stream: bool, response: httpx.Response
+) -> tuple[str, list[tuple[str, str]], list[Any], int]:
+    from google import genai
+
+    heard = httpx2.MockTransport(
+        lambda _: httpx2.Response(
+            response.status_code, headers=dict(response.headers), content=response.content
+        )
+    )
+    options: Any = {"httpx_client": httpx2.Client(transport=heard)}
+    client = genai.Client(api_key="k", http_options=options)
+    asked: Any = {"model": "m", "contents": "x"}
+    answers = (
+        list(client.models.generate_content_stream(**asked))
+        if stream
+        else [client.models.generate_content(**asked)]
+    )
+    parts: list[Any] = []
+    tokens = 0
+    for answer in answers:
+        candidates = answer.candidates or []
+        for candidate in candidates:
+            parts += (candidate.content.parts or []) if candidate.content else []
+        if answer.usage_metadata is not None:
+            tokens = answer.usage_metadata.prompt_token_count or 0
+    calls = [
+        (part.function_call.id, str(part.function_call.args["command"]))
+        for part in parts
+        if part.function_call is not None
+    ]
+    kept = [
+        {key: value for key, value in part.model_dump(mode="json", by_alias=True).items() if value}
+        for part in parts
+    ]
+    text = "".join(part.text or "" for part in parts if not part.thought)
+    return text, calls, [{"role": "model", "parts": [one for one in kept if one]}], tokens
+
+
 def request_of(wire: Wire, history: list[Any], stream: bool) -> dict[str, Any]:
+    if wire is Wire.GEMINI:
+        said = [
+            {"role": one["role"], "parts": [{"text": one["content"]}]} if "content" in one else one
+            for one in history
+        ]
+        return {"model": "m", "stream": stream, "contents": said}
     key = "input" if wire is Wire.RESPONSES else "messages"
     options = {"stream_options": {"include_usage": True}} if wire is Wire.CHAT and stream else {}
     return {"model": "m", "max_tokens": 99, key: history, "stream": stream, **options}
@@ -396,6 +444,11 @@ def results_of(wire: Wire, calls: list[tuple[str, str]]) -> list[Any]:
         return [{"role": "tool", "tool_call_id": one, "content": "done"} for one in ids]
     if wire is Wire.RESPONSES:
         return [{"type": "function_call_output", "call_id": one, "output": "done"} for one in ids]
+    if wire is Wire.GEMINI:
+        done = {"name": "bash", "response": {"output": "done"}}
+        return [
+            {"role": "user", "parts": [{"functionResponse": {"id": one, **done}} for one in ids]}
+        ]
     return [
         {
             "role": "user",
@@ -721,7 +774,8 @@ class Lingering(InProcess):
         return reply
 
 
-@pytest.mark.parametrize("wire", list(Wire))
+# Google's streams have no event of their own for the end: only the connection tells it.
+@pytest.mark.parametrize("wire", [wire for wire in Wire if wire is not Wire.GEMINI])
 def test_an_answer_ends_although_its_connection_stays_open(wire: Wire) -> None:
     house = House(Lingering(StrictProvider(), frozenset((wire,)), Random(1)), RULE)
 

@@ -22,6 +22,8 @@ from tests.support.splicing import without
 TAIL = render_reminder([rule("uv")])
 BLOCK = Placement(b"", (), "The block of the system text.")
 BESIDE = Placement(b"last", (), "A block beside it.")
+# The fourth has the rules of messages (`tests/wires/test_gemini.py`).
+THREE = (Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES)
 words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
 
 
@@ -33,7 +35,7 @@ def parts(kind: str, text: str) -> list[dict[str, Any]]:
 def requests(draw: st.DrawFn) -> tuple[Wire, dict[str, Any], bool]:
     """A request that ends with a person's words or a tool's result, and whether it is a tool's."""
     wire, text, is_tool, is_list = (
-        draw(st.sampled_from(list(Wire))),
+        draw(st.sampled_from(THREE)),
         draw(words),
         draw(st.booleans()),
         draw(st.booleans()),
@@ -71,7 +73,7 @@ def requests(draw: st.DrawFn) -> tuple[Wire, dict[str, Any], bool]:
                 {"model": "m", "max_tokens": 9, "messages": [*(before if is_tool else []), last]},
                 is_tool,
             )
-        case Wire.RESPONSES:
+        case _:
             if not is_tool and draw(st.booleans()):
                 return wire, {"model": "m", "input": text}, False
             said = parts("input_text", text) if is_list else text

@@ -102,7 +102,7 @@ class Talk:
                     for one, what in made
                 ]
                 return [{"role": "assistant", "content": blocks}]
-            case Wire.RESPONSES:
+            case _:
                 return [self.item(one, what) for one, what in made]
 
     def item(self, identity: str, command: str) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class Talk:
                     for one, said in made
                 ]
                 return [{"role": "user", "content": blocks}]
-            case Wire.RESPONSES:
+            case _:
                 kind = {"local": "local_shell_call", "shell": "shell_call"}.get(
                     self.form, "function_call"
                 )

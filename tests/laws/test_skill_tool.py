@@ -38,6 +38,9 @@ TOOL = {
     Wire.CHAT: {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}},
     Wire.MESSAGES: {"name": "bash", "input_schema": {"type": "object"}},
     Wire.RESPONSES: {"type": "function", "name": "bash", "parameters": {"type": "object"}},
+    Wire.GEMINI: {
+        "functionDeclarations": [{"name": "bash", "parametersJsonSchema": {"type": "object"}}]
+    },
 }
 
 
@@ -123,7 +126,11 @@ def test_the_client_sees_one_message_without_our_calls_and_the_provider_its_own_
     for _, sent, _ in strict.bodies:
         assert in_full(sent) <= 1 or has_asked
         assert has_asked == bool(in_full(sent))
-        names = [tool.get("name") or tool["function"]["name"] for tool in sent["tools"]]
+        names = [
+            one.get("name") or one["function"]["name"]
+            for tool in sent["tools"]
+            for one in tool.get("functionDeclarations", [tool])
+        ]
         assert names == ["bash", "metaclaw_skill"]
         has_asked = has_asked or sent_asks(strict, sent)
 
@@ -245,7 +252,7 @@ class RefusingProvider(StrictProvider):
     """Takes no tool but its client's."""
 
     def reply(self, wire: str, request: Any, headers: dict[str, str]) -> tuple[int, Any]:
-        if len(request.get("tools") or ()) > 1:
+        if "metaclaw_skill" in json.dumps(request.get("tools")):
             self.bodies.append((wire, request, headers))
             return 400, {"error": {"message": "tools[1] is not allowed", "type": "invalid"}}
         return super().reply(wire, request, headers)
@@ -260,7 +267,8 @@ def test_a_provider_that_refuses_the_tool_is_remembered(wire: Wire, speaks: Wire
         history: list[Any] = [{"role": "user", "content": "PLAN text"}]
         response = asyncio.run(home.post(wire, asked(wire, history)))
         assert response.status_code == 200
-    assert [len(sent["tools"]) for _, sent, _ in strict.bodies] == [2, 1, 1]
+    offered = ["metaclaw_skill" in json.dumps(sent["tools"]) for _, sent, _ in strict.bodies]
+    assert offered == [True, False, False]
     assert all("deploy-checklist" in json.dumps(sent) for _, sent, _ in strict.bodies)
 
 

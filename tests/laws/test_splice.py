@@ -15,7 +15,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.turn import Anchor, Placement, Splice, apply_splices
 from metaclaw.proxy.splice import Spliced, placement_splices
 from tests.support.depth import tries
-from tests.support.splicing import anchorable, place_by_rule, without
+from tests.support.splicing import LIST_KEYS, anchorable, place_by_rule, without
 
 BLANKS = ["", "", "", " ", "\n  ", "\t", " \r\n"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -116,6 +116,20 @@ USER, SYSTEM, OTHER = (
 )
 
 
+GEMINI_OTHER = st.sampled_from(["model", "user"])
+
+
+def gemini_parts(least: int) -> st.SearchStrategy[list[Any]]:
+    call = st.fixed_dictionaries({"functionCall": ANYTHING})
+    return st.lists(st.fixed_dictionaries({"text": TEXT}) | call, min_size=least, max_size=3)
+
+
+def gemini_message(role: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {"role": role, "parts": gemini_parts(1)}, optional={"x": ANYTHING, "contents": ANYTHING}
+    )
+
+
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[Wire, dict[str, Any], list[Any]]:
     """A request, and messages that a later request of the same conversation has in addition."""
@@ -127,6 +141,13 @@ def conversations(draw: st.DrawFn) -> tuple[Wire, dict[str, Any], list[Any]]:
         st.dictionaries(st.sampled_from(["model", "tools", "metadata", "y"]), ANYTHING, max_size=3)
     )
     items: Any = leading + rest
+    if wire is Wire.GEMINI:
+        items = [
+            draw(gemini_message(USER)),
+            *draw(st.lists(gemini_message(GEMINI_OTHER), max_size=3)),
+        ]
+        if draw(st.booleans()):
+            body["systemInstruction"] = {"parts": draw(gemini_parts(0)), "x": draw(ANYTHING)}
     if wire is Wire.MESSAGES and draw(st.booleans()):
         body["system"] = draw(content("text"))
     if wire is Wire.RESPONSES:
@@ -134,9 +155,10 @@ def conversations(draw: st.DrawFn) -> tuple[Wire, dict[str, Any], list[Any]]:
             body["instructions"] = draw(st.none() | TEXT)
         if draw(st.integers(0, 4)) == 0:
             items = draw(TEXT)
-    body["input" if wire is Wire.RESPONSES else "messages"] = items
+    body[LIST_KEYS[wire]] = items
     order = draw(st.permutations(list(body)))
-    more = draw(st.lists(message(OTHER, kind), min_size=1, max_size=2))
+    later = gemini_message(GEMINI_OTHER) if wire is Wire.GEMINI else message(OTHER, kind)
+    more = draw(st.lists(later, min_size=1, max_size=2))
     return wire, {key: body[key] for key in order}, more
 
 
@@ -195,7 +217,7 @@ def test_a_growing_conversation_keeps_its_prefix_up_to_the_clients_own_first_dif
     conversation: tuple[Wire, dict[str, Any], list[Any]], placements: list[Placement], whim: Random
 ) -> None:
     wire, body, more = conversation
-    key = "input" if wire is Wire.RESPONSES else "messages"
+    key = LIST_KEYS[wire]
     pen = Pen(whim)
     shared = {name: pen.write(value) for name, value in body.items() if name != key}
     names = {name: pen.string(name) for name in body}

@@ -39,19 +39,25 @@ words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 sums = st.integers(0, 5_000)
 usages = st.builds(
-    lambda fresh, out, read, thought: Usage(fresh + read, out, read, 0, thought),
+    lambda fresh, out, read, thought: Usage(fresh + read, out + thought, read, 0, thought),
     sums,
     sums,
     sums,
     sums,
 )
-PREFIXES = {Wire.CHAT: "chatcmpl-1", Wire.MESSAGES: "msg_1", Wire.RESPONSES: "resp_1"}
+PREFIXES = {
+    Wire.CHAT: "chatcmpl-1",
+    Wire.MESSAGES: "msg_1",
+    Wire.RESPONSES: "resp_1",
+    Wire.GEMINI: "answer-1",
+}
 TERMINAL = {
     Wire.CHAT: rb"data: ?\[DONE\]",
     Wire.MESSAGES: rb'event: ?message_stop|data: ?\{(?:[^\r\n]*,)?"type": ?"message_stop"',
     Wire.RESPONSES: (
         rb'(?:event: ?|data: ?\{(?:[^\r\n]*,)?"type": ?")response\.(?:completed|failed|incomplete)'
     ),
+    Wire.GEMINI: rb'data: ?\{[^\r\n]*"finishReason"',
 }
 
 
@@ -226,14 +232,17 @@ def test_the_tail_is_held_and_everything_before_it_is_not(
     assert b"".join(released) + hold.held() == stream
     assert hold.terminal
     found = re.search(
-        rb"(?:^|[\r\n])((?:(?:id|retry): [^\r\n]*(?:\r\n|\r|\n))*)(?:" + TERMINAL[wire] + rb")",
+        rb"(?:^(?:\xef\xbb\xbf)?|[\r\n])((?:(?:id|retry): [^\r\n]*(?:\r\n|\r|\n))*)(?:"
+        + TERMINAL[wire]
+        + rb")",
         stream,
     )
     assert found is not None
     assert b"".join(released) == stream[: found.start(1)]
 
 
-@pytest.mark.parametrize("wire", Wire)
+# Google's end is a field of an event: its lines are decided at their end.
+@pytest.mark.parametrize("wire", [wire for wire in Wire if wire is not Wire.GEMINI])
 @fewer
 @given(st.data())
 def test_nothing_is_delayed_that_cannot_be_terminal(wire: Wire, data: st.DataObject) -> None:

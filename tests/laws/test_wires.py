@@ -410,13 +410,107 @@ def responses_requests(draw: st.DrawFn) -> ChatRequest:
     )
 
 
+# Gemini
+
+gemini_fields: st.SearchStrategy[Mapping[str, Json]] = st.dictionaries(
+    names.map(lambda name: f"x{name.replace('_', '')}"),
+    values.filter(lambda value: value is not None),
+    max_size=2,
+)
+gemini_texts: st.SearchStrategy[Part] = st.builds(Text, words, gemini_fields)
+gemini_images: st.SearchStrategy[Part] = st.builds(Image, urls)
+gemini_files: st.SearchStrategy[Part] = st.builds(
+    lambda data: Opaque(
+        Wire.MESSAGES,
+        {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": data},
+        },
+    ),
+    words,
+)
+gemini_results: st.SearchStrategy[Part] = st.builds(
+    lambda identity, said, shown, failed, name: ToolResult(
+        identity, (*said, *shown), failed, {"name": name}
+    ),
+    names,
+    st.lists(words.map(Text), max_size=1),
+    st.lists(gemini_images, max_size=1),
+    st.just(False),
+    names,
+)
+gemini_tools: st.SearchStrategy[Tool | Opaque] = st.builds(
+    Tool, names, st.none() | words, objects.filter(bool), st.none(), gemini_fields
+)
+
+
+@st.composite
+def gemini_answers(draw: st.DrawFn) -> Message:
+    """An answer: thoughts, which may be signed, a text, and calls."""
+    proof = names.map(lambda name: f"gemini:_{name}")  # no base64
+    thought = draw(st.lists(st.builds(Reasoning, words, st.none() | proof), max_size=1))
+    said = draw(st.lists(words.map(Text), max_size=1))
+    calls = draw(
+        st.lists(
+            st.builds(ToolCall, names, names, arguments),
+            min_size=0 if thought or said else 1,
+            max_size=3,
+            unique_by=lambda call: call.id,
+        )
+    )
+    return Message(Role.ASSISTANT, (*thought, *said, *calls))
+
+
+@st.composite
+def gemini_requests(draw: st.DrawFn) -> ChatRequest:
+    system = draw(
+        st.just(()) | st.builds(lambda parts: (Message(Role.SYSTEM, parts),), some(gemini_texts))
+    )
+    person = st.builds(
+        Message,
+        st.just(Role.USER),
+        some(gemini_texts | gemini_images | gemini_files | gemini_results),
+    )
+    spoken = [draw(person)]
+    for _ in range(draw(st.integers(0, 2))):
+        spoken += [draw(gemini_answers()), draw(person)]
+    tooled = draw(tooling(gemini_tools))
+    tooled["parallel_tool_calls"] = None
+    stream = draw(st.booleans())
+    return ChatRequest(
+        Wire.GEMINI,
+        draw(names),
+        (*system, *spoken),
+        **tooled,  # type: ignore[arg-type]
+        sampling=draw(
+            st.builds(
+                Sampling,
+                max_tokens=counts,
+                temperature=warmth,
+                top_p=warmth,
+                top_k=counts,
+                stop=st.lists(words, max_size=4).map(tuple),
+                seed=st.none() | st.integers(0, 2**31),
+                frequency_penalty=warmth,
+                presence_penalty=warmth,
+                n=st.integers(1, 4),
+            )
+        ),
+        stream=stream,
+        include_usage=stream,
+        reasoning_effort=draw(efforts),
+        json_schema=draw(st.none() | st.just(ANY_OBJECT)),
+        extra=draw(gemini_fields),
+    )
+
+
 def through_bytes(body: dict[str, Json]) -> dict[str, Json]:
     decoded = msgspec.json.decode(msgspec.json.encode(body))
     assert isinstance(decoded, dict)
     return decoded
 
 
-requests = st.one_of(chat_requests(), messages_requests(), responses_requests())
+requests = st.one_of(chat_requests(), messages_requests(), responses_requests(), gemini_requests())
 
 
 @many
@@ -529,6 +623,18 @@ def completions(draw: st.DrawFn, wire: Wire) -> Completion:
                 ended(parts, finish),
                 draw(st.none() | usages),
                 logprobs=chances,
+            )
+        case Wire.GEMINI:
+            calls = draw(st.lists(made, max_size=3))
+            parts = (*draw(gemini_answers()).parts, *calls)
+            counted = st.builds(
+                lambda fresh, out, read, thought: Usage(
+                    fresh + read, out + thought, read, 0, thought
+                ),
+                *(sums, sums, sums, sums),
+            )
+            return Completion(
+                "answer-1", draw(names), parts, ended(parts, finish), draw(st.none() | counted)
             )
 
 

@@ -34,7 +34,13 @@ BAD = (
     "F=forbidden-{number}; touch $F",
     "env A=1 touch for''bidden-{number} # harmless",
 )
-SHELLS = {"Bash": "command", "bash": "command", "exec_command": "cmd", "exec": "command"}
+SHELLS = {
+    "Bash": "command",
+    "bash": "command",
+    "exec_command": "cmd",
+    "exec": "command",
+    "run_shell_command": "command",
+}
 """The shells of the agents, with the argument that is the command."""
 MODEL = "scripted"
 LIMIT_S = 900
@@ -309,6 +315,13 @@ REAL_AGENTS = {
         RealAgent(
             "codex", "codex", "responses", ("exec", *_CODEX), ("exec", "resume", "--last", *_CODEX)
         ),
+        RealAgent(
+            "gemini",
+            "gemini",
+            "chat",  # of the provider that has the model: the proxy translates
+            ("--skip-trust", "--yolo", "-p"),
+            ("--skip-trust", "--yolo", "--resume", "latest", "-p"),
+        ),
         RealAgent("openclaw", "openclaw", "chat", _OPENCLAW, _OPENCLAW, _prepare_openclaw),
     )
 }
@@ -364,7 +377,9 @@ def run_agent(
     for name in [
         name
         for name in program.env
-        if name.startswith(("ANTHROPIC_", "OPENAI_", "CLAUDE", "CODEX_", "XDG_"))
+        if name.startswith(
+            ("ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "CLAUDE", "CODEX_", "XDG_")
+        )
     ]:
         program.env.pop(name)
     program.env["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"] = "1"

@@ -54,6 +54,18 @@ timeout_s = {timeout_s}
 """
 
 
+def gemini_toml(url: str) -> str:
+    """A provider of Google's API at the scripted address."""
+    return f"""
+[[providers]]
+name = "gemini"
+kind = "gemini"
+base_url = "{url}"
+api_key = "sk-gemini"
+models = ["gemini-model"]
+"""
+
+
 UNREACHABLE = providers_toml("http://127.0.0.1:1")
 """For tests that ask no model. Without providers a program converts the embedded one, half a
 gigabyte, into its home.

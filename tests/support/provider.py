@@ -1,4 +1,4 @@
-"""A scripted provider on loopback: real HTTP, real streams of all three wires, and every way a
+"""A scripted provider on loopback: real HTTP, real streams of all wires, and every way a
 provider can misbehave.
 
 What it does is chosen by the model's name: `echo` repeats the last user's words, `tools` calls the
@@ -8,6 +8,7 @@ mistake in our own writers cannot hide in it."""
 
 import asyncio
 import json
+import re
 import sys
 import threading
 import time
@@ -20,8 +21,10 @@ import uvicorn
 Json = dict[str, Any]
 
 WIRES = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
+GEMINI = re.compile(r"/v1beta/models/([^:]+):(stream)?[gG]enerateContent")
 FIXED: dict[str, Json] = {
     "/count_tokens": {"input_tokens": 42},
+    ":countTokens": {"totalTokens": 42},
     "/embeddings": {
         "object": "list",
         "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}],
@@ -125,6 +128,9 @@ class Provider:
             await _json(send, 200, {"object": "list", "data": listed})
         elif fixed is not None:
             await _json(send, 200, fixed)
+        elif (asked := GEMINI.fullmatch(seen.path)) is not None:
+            named = {"model": asked[1], "stream": asked[2] is not None}
+            await self._speak("gemini", {**seen.json, **named}, receive, send)
         elif not wire:
             await _json(
                 send,
@@ -213,6 +219,9 @@ async def _fail(send: Any, wire: str, status: int) -> None:
                 "request_id": "req_1",
             },
         )
+    elif wire == "gemini":
+        error = {"code": status, "message": f"scripted {status}", "status": "SCRIPTED"}
+        await _json(send, status, {"error": error})
     else:
         await _json(
             send,
@@ -235,6 +244,9 @@ def _texts(value: Any) -> str:
 
 
 def _last_user(request: Json) -> str:
+    if "contents" in request:
+        spoken = [one for one in request["contents"] if one.get("role") != "model"]
+        return " ".join(part["text"] for part in spoken[-1]["parts"] if "text" in part)
     messages = request.get("messages")
     if messages is None:
         messages = request.get("input")
@@ -253,10 +265,12 @@ def _words(request: Json) -> list[str]:
 
 
 def _tool_names(request: Json) -> list[str]:
-    names = [
-        tool.get("name") or tool.get("function", {}).get("name")
+    tools = [
+        one
         for tool in request.get("tools") or []
+        for one in tool.get("functionDeclarations", [tool])
     ]
+    names = [tool.get("name") or tool.get("function", {}).get("name") for tool in tools]
     return [str(name) for name in names[:2]] or ["tool_a", "tool_b"]
 
 
@@ -615,8 +629,53 @@ def _item_events(index: int, item: Json, words: list[str]) -> list[Json]:
     ]
 
 
-STREAMS = {"chat": _chat_stream, "messages": _messages_stream, "responses": _responses_stream}
-WHOLES = {"chat": _chat_whole, "messages": _messages_whole, "responses": _responses_whole}
+def _gemini_event(request: Json, parts: list[Json], finish: str | None = None) -> Json:
+    candidate: Json = {"content": {"parts": parts, "role": "model"}, "index": 0}
+    usage = {"promptTokenCount": 11, "totalTokenCount": 11}
+    if finish is not None:
+        candidate["finishReason"] = finish
+        counts = {"candidatesTokenCount": 4, "thoughtsTokenCount": 3, "cachedContentTokenCount": 3}
+        usage = {**usage, **counts, "totalTokenCount": 18}
+    named = {"modelVersion": request.get("model"), "responseId": "scripted"}
+    return {"candidates": [candidate], "usageMetadata": usage, **named}
+
+
+def _gemini_parts(request: Json) -> list[Json]:
+    if _wants(request, "tools"):
+        calls: list[Json] = [
+            {"functionCall": {"name": name, "args": {"n": index}}}
+            for index, name in enumerate(_tool_names(request))
+        ]
+        return [{**calls[0], "thoughtSignature": "c2ln"}, *calls[1:]]
+    thought = [{"text": "let me think", "thought": True}] if _wants(request, "reason") else []
+    return [*thought, *({"text": word} for word in _words(request))]
+
+
+def _gemini_whole(request: Json) -> Json:
+    return _gemini_event(request, _gemini_parts(request), "STOP")
+
+
+def _gemini_stream(request: Json) -> Iterator[bytes]:
+    """As Google's servers write it: with carriage returns, and without an event for the end."""
+    parts = _gemini_parts(request)
+    for number, part in enumerate(parts):
+        finish = "STOP" if number == len(parts) - 1 else None
+        event = json.dumps(_gemini_event(request, [part], finish))
+        yield f"data: {event}\r\n\r\n".encode()
+
+
+STREAMS = {
+    "chat": _chat_stream,
+    "messages": _messages_stream,
+    "responses": _responses_stream,
+    "gemini": _gemini_stream,
+}
+WHOLES = {
+    "chat": _chat_whole,
+    "messages": _messages_whole,
+    "responses": _responses_whole,
+    "gemini": _gemini_whole,
+}
 
 
 def main() -> None:

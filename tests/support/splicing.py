@@ -10,6 +10,12 @@ from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.turn import Placement, Splice
 
 Body = dict[str, Any]
+LIST_KEYS = {
+    Wire.CHAT: "messages",
+    Wire.MESSAGES: "messages",
+    Wire.RESPONSES: "input",
+    Wire.GEMINI: "contents",
+}
 
 
 def without(sent: bytes, splices: Sequence[Splice]) -> bytes:
@@ -41,27 +47,31 @@ def place_by_rule(
             Wire.CHAT: _chat_system,
             Wire.MESSAGES: _messages_system,
             Wire.RESPONSES: _responses_system,
+            Wire.GEMINI: _gemini_system,
         }[wire](result, system)
     return result
 
 
 def anchorable(wire: Wire, body: Mapping[str, Any]) -> int | None:
     """The first user message that has a content, if there is one."""
-    items = body["input" if wire is Wire.RESPONSES else "messages"]
+    items = body[LIST_KEYS[wire]]
     if isinstance(items, str):
         return 0
     return next(
         (
             at
             for at, item in enumerate(items)
-            if item.get("role") == "user" and item.get("content") is not None
+            if item.get("role") == "user" and item.get("content", item.get("parts")) is not None
         ),
         None,
     )
 
 
 def _extend_message(wire: Wire, body: Body, index: int, text: str) -> None:
-    key = "input" if wire is Wire.RESPONSES else "messages"
+    key = LIST_KEYS[wire]
+    if wire is Wire.GEMINI:
+        body[key][index]["parts"].append({"text": text})
+        return
     if isinstance(body[key], str):
         body[key] = _longer(body[key], text)
         return
@@ -84,6 +94,10 @@ def _chat_system(body: Body, text: str) -> None:
 
 def _messages_system(body: Body, text: str) -> None:
     body["system"] = _extended(body["system"], text, "text") if "system" in body else text
+
+
+def _gemini_system(body: Body, text: str) -> None:
+    body.setdefault("systemInstruction", {"parts": []})["parts"].append({"text": text})
 
 
 def _responses_system(body: Body, text: str) -> None:

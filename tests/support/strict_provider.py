@@ -184,17 +184,28 @@ class StrictProvider:
 
     def written(self, wire: str, answer: Answer, request: Json) -> Json | list[bytes]:
         """An answer in its wire: whole, or the events of its stream."""
-        whole = {"chat": _chat, "messages": _message, "responses": _response}[wire](answer, request)
+        wholes = {
+            "chat": _chat,
+            "messages": _message,
+            "responses": _response,
+            "gemini": _gemini,
+        }
+        whole = wholes[wire](answer, request)
         if not request.get("stream"):
             return whole
-        events = {"chat": _chat_events, "messages": _message_events, "responses": _response_events}[
-            wire
-        ](answer, whole, request, self.pieces, self.random)
+        writers = {
+            "chat": _chat_events,
+            "messages": _message_events,
+            "responses": _response_events,
+            "gemini": _gemini_events,
+        }
+        events = writers[wire](answer, whole, request, self.pieces, self.random)
         said = []
         for name, event in events:
             data = event if isinstance(event, str) else json.dumps(event)
             head = f"event: {name}\n" if name else ""
-            said.append(f"{head}data: {data}\n\n".encode())
+            blank = "\r\n\r\n" if wire == "gemini" else "\n\n"
+            said.append(f"{head}data: {data}{blank}".encode())
         return said
 
     def _make(self, step: str) -> Answer:
@@ -291,15 +302,22 @@ def _is_reminder(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(map(_is_reminder, value))
     if isinstance(value, dict):
-        return _is_reminder(value.get("content" if value.get("role") == "user" else "text"))
+        is_user = value.get("role") == "user"
+        return _is_reminder(
+            value.get("parts", value.get("content")) if is_user else value.get("text")
+        )
     return isinstance(value, str) and _REMINDER.fullmatch(value) is not None
 
 
 def read_turns(wire: str, request: Json) -> list[Json]:
     """The history of a request in plain terms."""
-    return {"chat": _chat_turns, "messages": _message_turns, "responses": _response_turns}[wire](
-        request
-    )
+    readers = {
+        "chat": _chat_turns,
+        "messages": _message_turns,
+        "responses": _response_turns,
+        "gemini": _gemini_turns,
+    }
+    return readers[wire](request)
 
 
 def _print(turns: list[Json]) -> str:
@@ -452,6 +470,37 @@ def _response_turns(request: Json) -> list[Json]:
             turns.append({"role": "tool", "id": item["call_id"], "text": _texts(item["output"])})
         elif item.get("role") == "user":
             turns.append({"role": "user", "text": _texts(item["content"])})
+    return turns
+
+
+def _gemini_turns(request: Json) -> list[Json]:
+    turns: list[Json] = []
+    for content in request["contents"]:
+        parts = content["parts"]
+        texts = [one for one in parts if "text" in one and not one.get("thought")]
+        if content["role"] == "model":
+            calls = [one["functionCall"] for one in parts if "functionCall" in one]
+            proofs = [one["thoughtSignature"] for one in parts if "thoughtSignature" in one]
+            proofs = [one for one in proofs if one != "skip_thought_signature_validator"]
+            if len(proofs) > 1:
+                raise RefusedError("two signatures in one answer")
+            turns.append(
+                {
+                    "role": "assistant",
+                    "text": _texts(texts),
+                    "thought": _texts([one for one in parts if one.get("thought")]) or None,
+                    "proof": proofs[0] if proofs else None,
+                    "calls": [(one["id"], _command(one["args"])) for one in calls],
+                }
+            )
+            continue
+        results = [one["functionResponse"] for one in parts if "functionResponse" in one]
+        turns += [
+            {"role": "tool", "id": one["id"], "text": json.dumps(one["response"])}
+            for one in results
+        ]
+        if texts:
+            turns.append({"role": "user", "text": _texts(texts)})
     return turns
 
 
@@ -635,6 +684,60 @@ def _message_events(
         usage={"output_tokens": 5},
     )
     yield event("message_stop")
+
+
+def _gemini(answer: Answer, request: Json) -> Json:
+    thought = [{"text": answer.thought, "thought": True}] if answer.proof else []
+    said: list[Json] = [{"text": answer.text}] if answer.text else []
+    said += [
+        {
+            "functionCall": {
+                "id": identity,
+                "name": answer.tool_of(command),
+                "args": {answer.argument_of(command): command},
+            }
+        }
+        for identity, command in answer.calls
+    ]
+    if answer.proof:
+        signed = 1 if answer.calls else 0
+        said[signed] = {**said[signed], "thoughtSignature": answer.proof}
+    candidate = {
+        "content": {"role": "model", "parts": [*thought, *said]},
+        "finishReason": "STOP",
+        "index": 0,
+    }
+    return {
+        "candidates": [candidate],
+        "usageMetadata": {
+            "promptTokenCount": 10,
+            "candidatesTokenCount": 5,
+            "totalTokenCount": 15,
+        },
+        "modelVersion": request["model"],
+        "responseId": answer.id,
+    }
+
+
+def _gemini_events(
+    answer: Answer, whole: Json, request: Json, pieces: int, random: Random | None
+) -> Iterator[tuple[str, Json | str]]:
+    (candidate,) = whole["candidates"]
+    parts: list[Json] = []
+    for part in candidate["content"]["parts"]:
+        if "text" not in part:
+            parts.append(part)
+            continue
+        cut = _cut(part["text"], pieces)
+        parts += [{**part, "text": one} for one in cut]
+        for early in parts[len(parts) - len(cut) : -1]:
+            early.pop("thoughtSignature", None)
+    for number, part in enumerate(parts):
+        is_last = number == len(parts) - 1
+        now = {**candidate, "content": {"role": "model", "parts": [part]}}
+        if not is_last:
+            del now["finishReason"]
+        yield "", {**whole, "candidates": [now]}
 
 
 def _response(answer: Answer, request: Json) -> Json:

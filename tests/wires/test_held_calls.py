@@ -26,9 +26,11 @@ lines = st.sampled_from(
 def stream_of(wire: Wire, plan: str = "two") -> list[bytes]:
     key = "input" if wire is Wire.RESPONSES else "messages"
     asked: Any = {"model": "m", "stream": True, key: [{"role": "user", "content": f"PLAN {plan}"}]}
+    if wire is Wire.GEMINI:
+        asked["contents"] = [{"role": "user", "parts": [{"text": f"PLAN {plan}"}]}]
     _, said = StrictProvider(pieces=5, random=Random(3)).reply(wire.value, asked, {})
     assert isinstance(said, list)
-    return said
+    return [event.replace(b"\r\n", b"\n") for event in said]
 
 
 def read(wire: Wire, pieces: list[bytes]) -> list[HeldCall]:

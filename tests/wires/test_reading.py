@@ -598,7 +598,7 @@ def test_an_answer_without_a_beginning_is_still_an_answer(wire: Wire) -> None:
         if wire is not CHAT
         else written(wire, [TextDelta(""), End(Finish.STOP, Usage(1, 1))])
     )
-    assert isinstance(reader.feed(said)[-1], End)
+    assert isinstance([*reader.feed(said), *reader.close()][-1], End)
 
 
 def test_a_failure_before_the_beginning_is_still_told() -> None:

@@ -80,7 +80,7 @@ class Setting:
 class Agent:
     """One agent program. An agent without `file` is connected by hand; `steps` says how. With
     `takes_mcp` its settings name our MCP server, if it is wanted; `mcp_file` stands for a file of its
-    own for that."""
+    own for that, `second_file` for one that is always written."""
 
     name: str
     title: str
@@ -95,6 +95,7 @@ class Agent:
     after: str = ""
     takes_mcp: bool = False
     mcp_file: "Agent | None" = None
+    second_file: "Agent | None" = None
 
     @property
     def is_automatic(self) -> bool:

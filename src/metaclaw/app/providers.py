@@ -13,6 +13,7 @@ from metaclaw.config import Config, ProviderConfig
 from metaclaw.ports import ModelProvider
 from metaclaw.upstream import (
     PASSTHROUGH,
+    GeminiEndpoint,
     HttpEmbeddings,
     HttpEndpoint,
     PoolLimits,
@@ -41,7 +42,8 @@ def build_endpoint(provider: ProviderConfig) -> HttpEndpoint:
         idle_s=provider.timeout_s,
     )
     limits = PoolLimits(connections=provider.max_concurrency, queue_s=provider.queue_timeout_s)
-    return HttpEndpoint(
+    endpoint = GeminiEndpoint if provider.kind == "gemini" else HttpEndpoint
+    return endpoint(
         provider.name,
         provider.kind,
         provider.base_url or "",

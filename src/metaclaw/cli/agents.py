@@ -159,7 +159,7 @@ def connect_(
     if not agent.is_automatic:
         return _steps(agent, endpoint)
     connections = Connections(home)
-    parts = [agent] if agent.mcp_file is None or not endpoint.mcp else [agent, agent.mcp_file]
+    parts = [agent, *filter(None, (agent.second_file, agent.mcp_file if endpoint.mcp else None))]
     plans = [connections.plan_connect(part, endpoint) for part in parts]
     changes = [plan.change for plan in plans]
     plan, change = plans[0], changes[0]
@@ -220,9 +220,8 @@ def disconnect_(home: Path, name: str, yes: bool) -> CommandOutput:
 
     agent = find_agent(name)
     connections = Connections(home)
-    parts = [agent]
-    if agent.mcp_file is not None and connections.has_mcp(agent):
-        parts.append(agent.mcp_file)
+    mcp_file = agent.mcp_file if connections.has_mcp(agent) else None
+    parts = [agent, *filter(None, (agent.second_file, mcp_file))]
     changes = [connections.plan_disconnect(part) for part in parts]
     if not wants_json():
         for change in changes:

@@ -56,6 +56,7 @@ class _Vendor:
 _VENDORS = {
     "openai": _Vendor("openai", "OPENAI_API_KEY"),
     "anthropic": _Vendor("anthropic", "ANTHROPIC_API_KEY"),
+    "gemini": _Vendor("gemini", "GEMINI_API_KEY"),
     "openrouter": _Vendor("openai", "OPENROUTER_API_KEY", "https://openrouter.ai/api/v1"),
     "deepseek": _Vendor("openai", "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1"),
     "groq": _Vendor("openai", "GROQ_API_KEY", "https://api.groq.com/openai/v1"),

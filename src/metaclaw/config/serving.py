@@ -23,12 +23,17 @@ from metaclaw.config.section import (
 from metaclaw.domain.chat import Wire
 
 MIB = 1024 * 1024
-ProviderKind: TypeAlias = Literal["openai", "anthropic", "embedded"]
+ProviderKind: TypeAlias = Literal["openai", "anthropic", "gemini", "embedded"]
 WIRES_OF_KIND: dict[str, tuple[Wire, ...]] = {
     "openai": (Wire.CHAT, Wire.RESPONSES),
     "anthropic": (Wire.MESSAGES,),
+    "gemini": (Wire.GEMINI,),
 }
-_ADDRESS_OF_KIND = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+_ADDRESS_OF_KIND = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+    "gemini": "https://generativelanguage.googleapis.com",
+}
 _PROVIDER_NAME = re.compile(r"(?=.*[a-z])[a-z0-9][a-z0-9_-]{0,63}")
 _KEY_TEXT = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@-]+")
 _STORE_SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
@@ -176,8 +181,8 @@ class ProviderConfig(Section):
     base_url: str | None = Field(
         default_factory=lambda known: _ADDRESS_OF_KIND.get(known.get("kind", "")),
         description=(
-            "The provider's address: with `/v1` for openai, without it for anthropic. Default: the"
-            " vendor's address."
+            "The provider's address: with `/v1` for openai, without a version for the others. Default:"
+            " the vendor's address."
         ),
         examples=["http://127.0.0.1:8000/v1"],
     )
@@ -200,8 +205,8 @@ class ProviderConfig(Section):
         default_factory=lambda known: WIRES_OF_KIND.get(known.get("kind", ""), ()),
         description=(
             'The wires it serves: `["chat", "responses"]` for openai (or one of them),'
-            ' `["messages"]` for anthropic. Default: all of its kind; what the server lacks is'
-            " translated."
+            ' `["messages"]` for anthropic, `["gemini"]` for gemini. Default: all of its kind;'
+            " what the server lacks is translated."
         ),
         examples=[["chat"]],
     )

@@ -18,11 +18,12 @@ _NOTHING: Mapping[str, Json] = {}
 
 
 class Wire(StrEnum):
-    """The three protocols agents speak."""
+    """The protocols agents speak."""
 
     CHAT = "chat"
     RESPONSES = "responses"
     MESSAGES = "messages"
+    GEMINI = "gemini"
 
 
 class Role(StrEnum):

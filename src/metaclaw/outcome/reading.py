@@ -176,6 +176,12 @@ _CODE_HEAD = re.compile(r"Script (completed|failed)\n(?:Wall time [^\n]*\n)?Outp
 _ESCAPE = re.compile(r"\\(.)", re.S)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 _ACCOUNT_CODE = re.compile(r"\nExit Code: (-?\d{1,5})\n")
+# What Gemini CLI writes behind the output of a command; it leaves out an exit code of 0.
+_GEMINI_HEAD = re.compile(r"(?:<untrusted_context>\n)?Output: ")
+_GEMINI_TAIL = re.compile(
+    r"(?:\nError: ([^\n]*))?(?:\nExit Code: (-?\d{1,5}))?(\nSignal: [^\n]*)?"
+    r"(?:\nBackground PIDs: [^\n]*)?\nProcess Group PGID: \d+(?:\n</untrusted_context>)?\s*\Z"
+)
 _HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1([^\n]*)\n.*?(?:\n\s*\2(?=\s*(?:\n|$))|\Z)", re.S)
 
 _EXIT_AT_HEAD = re.compile(
@@ -258,7 +264,16 @@ def read_result(result: ToolResult, call: ToolCall | None) -> ToolRun:
 
 
 def _account(text: str) -> tuple[str, int | None] | None:
-    """The output and the exit code of a command in Qwen Code's account of it."""
+    """The output and the exit code of a command in Gemini CLI's or Qwen Code's account of it."""
+    if begin := _GEMINI_HEAD.match(text):
+        tail = _GEMINI_TAIL.search(text, max(begin.end() - 1, len(text) - _TAIL_CHARS))
+        if tail is None:
+            return None
+        shown = text[begin.end() : tail.start()]
+        told = [one for one in (shown, tail[1]) if one not in ("(empty)", None)]
+        is_unknown = tail[1] is not None or tail[3] is not None
+        silent = None if is_unknown else 0
+        return "\n".join(filter(None, told)), int(tail[2]) if tail[2] else silent
     head, _, rest = text.partition("\nOutput: ")
     output, found, end = rest.rpartition("\nError: ")
     if not found or not head.startswith("Command: "):

@@ -362,7 +362,7 @@ class Opener:
         headers = [
             field
             for field in incoming.forward
-            if not field[0].startswith(("anthropic-", "openai-", "x-stainless-"))
+            if not field[0].startswith(("anthropic-", "openai-", "x-stainless-", "x-goog-"))
         ]
         call = Call(
             "POST", wire_format(wire).path, "", headers, body, purpose, builder.origin.session

@@ -18,7 +18,7 @@ from metaclaw.proxy.placement import Placer
 from metaclaw.proxy.response import JSON_HEADERS
 from metaclaw.proxy.sessions import scope_of
 from metaclaw.upstream import ProviderHealth, listed_models, reply_headers
-from metaclaw.wires import estimate_tokens, wire_format
+from metaclaw.wires import COUNT, estimate_tokens, google_model, read_path, wire_format
 
 log = logging.getLogger(__name__)
 
@@ -47,19 +47,23 @@ class OtherRequests:
         the named model.
         """
         if call.method in ("GET", "HEAD") and call.path == "/models":
-            client.respond(200, JSON_HEADERS, await self._models(caller))
+            client.respond(200, JSON_HEADERS, await self._models(caller, wire))
+        elif (asked := read_path(call.path)) is not None and asked.method == COUNT:
+            await self._count_for_google(asked.model, call, caller, client)
         elif call.method == "POST" and call.path == "/messages/count_tokens":
             await self._count_tokens(call, caller, client)
         else:
             await self._relay(call, caller, client, wire)
 
-    async def _models(self, caller: Mapping[str, str]) -> bytes:
+    async def _models(self, caller: Mapping[str, str], wire: Wire) -> bytes:
         lists = await asyncio.gather(
             *(self._models_of(provider, caller) for provider in self._providers.all)
         )
         entries = {entry["id"]: entry for found in reversed(lists) for entry in reversed(found)}
         ordered = list(reversed(entries.values()))
         ids = [entry["id"] for entry in ordered]
+        if wire is Wire.GEMINI:
+            return msgspec.json.encode({"models": [google_model(str(model)) for model in ids]})
         # One shape that both OpenAI's and Anthropic's clients read.
         page = {
             "object": "list",
@@ -103,6 +107,22 @@ class OtherRequests:
         count = estimate_tokens(wire_format(Wire.MESSAGES).parse_request({"max_tokens": 1, **json}))
         client.respond(200, JSON_HEADERS, msgspec.json.encode({"input_tokens": count}))
 
+    async def _count_for_google(
+        self, model: str, call: Call, caller: Mapping[str, str], client: Client
+    ) -> None:
+        chosen = self._providers.candidates(Wire.GEMINI, model)[0]
+        first = self._providers.named(chosen.name)
+        if is_http(first) and Wire.GEMINI in first.wires:
+            path = f"/models/{chosen.model}:{COUNT}"
+            await self._pass_on(first, msgspec.structs.replace(call, path=path), caller, client)
+            return
+        json = parse_object(call.body)
+        inner = json.get("generateContentRequest")
+        json = inner if isinstance(inner, dict) else json
+        check_items(Wire.GEMINI, json, self._max_items)
+        count = estimate_tokens(wire_format(Wire.GEMINI).parse_request(json))
+        client.respond(200, JSON_HEADERS, msgspec.json.encode({"totalTokens": count}))
+
     async def _relay(
         self, call: Call, caller: Mapping[str, str], client: Client, wire: Wire
     ) -> None:
@@ -116,7 +136,7 @@ class OtherRequests:
                 return
         raise WireError(
             f"no configured provider serves /v1{call.path}; the embedded model answers only chat,"
-            " responses and messages",
+            " responses, messages and gemini",
             status=404,
             code="not_found",
         )

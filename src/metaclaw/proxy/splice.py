@@ -18,7 +18,9 @@ from metaclaw.proxy.http.body import (
     JsonDocument,
     Span,
     UnsafeBytesError,
+    field_spans,
     item_spans,
+    skip_blanks,
     skip_blanks_back,
     string_span,
     value_span,
@@ -165,7 +167,7 @@ class _BodyEdit:
 
     def _extend_result(self, index: int, place: int, text: str) -> None:
         item = self._parsed_item(index)
-        if place != WHOLE_ITEM:
+        if place != WHOLE_ITEM and not self._format.parts_key:
             self._extend_block(index, place, text)
         elif "role" in item or item.get("type") in _OUTPUTS:
             self.append_to_item(index, text)
@@ -212,6 +214,9 @@ class _BodyEdit:
 
     def _append_to_content(self, index: int, text: str, *, as_parts: bool) -> None:
         item = self._parsed_item(index)
+        if self._format.parts_key:
+            self._append_part(self._item_span(index), text)
+            return
         key = "output" if "role" not in item and item.get("type") in _OUTPUTS else "content"
         if key not in item:
             raise _RefusedError("the message to extend has no content")
@@ -237,6 +242,16 @@ class _BodyEdit:
         else:
             self._append_to_string(span, value, text)
 
+    def _append_part(self, span: Span, text: str) -> None:
+        """Add a part to the object at `span`."""
+        found = value_span(self._body, span, self._format.parts_key)
+        self._append_to_list(found, self._text_part(text), is_empty=self._is_empty(found))
+
+    def _is_empty(self, span: Span) -> bool:
+        if self._body[span[0] : span[0] + 1] != b"[":
+            raise _RefusedError("what is to be extended is no list")
+        return skip_blanks(self._body, span[0] + 1) == span[1] - 1
+
     def _append_to_string(self, span: Span, value: str, text: str) -> None:
         self._insert(span[1] - 1, _continuation(text) if value else literal_json(text)[1:-1])
 
@@ -253,8 +268,16 @@ class _BodyEdit:
         """Add text to a top-level field, a string or a list of parts."""
         self._append_to_value(self.parsed[key], self._document.field(key), text, as_parts=False)
 
-    def add_field(self, key: str, text: str) -> None:
-        field = b'"%b":%b' % (key.encode(), literal_json(text))
+    def append_to_parts(self, keys: Sequence[str], text: str) -> bool:
+        """Add a part to the field of one of these names; False if there is none."""
+        for key in keys:
+            if self._document.has(key):
+                self._append_part(self._document.field(key), text)
+                return True
+        return False
+
+    def add_field(self, key: str, value: bytes) -> None:
+        field = b'"%b":%b' % (key.encode(), value)
         self._insert(self._document.last_field_end, b"," + field if self.parsed else field)
 
     def insert_before_item(self, index: int, item: bytes) -> None:
@@ -269,7 +292,20 @@ class _BodyEdit:
 
     def add_tools(self, tools: bytes) -> None:
         """Add tools to the list of tools, which must not be empty."""
-        self._append_to_list(self._document.field("tools"), tools, is_empty=False)
+        span = self._document.field("tools")
+        if self._format.tool_keys:
+            span = self._functions(span)
+        self._append_to_list(span, tools, is_empty=False)
+
+    def _functions(self, span: Span) -> Span:
+        """The list of functions in the first tool that has one."""
+        raws = msgspec.json.decode(self._body[slice(*span)], type=list[msgspec.Raw])
+        for tool in item_spans(self._body, span[0], raws):
+            fields = field_spans(self._body, tool)
+            for key in self._format.tool_keys:
+                if key in fields and not self._is_empty(fields[key]):
+                    return fields[key]
+        raise _RefusedError("the tools have no list of functions")
 
     def wrap_field(self, key: str, before: bytes, after: bytes) -> None:
         """Insert bytes before and behind the value of a top-level field."""
@@ -282,6 +318,8 @@ class _BodyEdit:
         raise _RefusedError(reason)
 
     def _text_part(self, text: str) -> bytes:
+        if self._format.parts_key:
+            return b'{"text":%b}' % literal_json(text)
         return b'{"type":"%b","text":%b}' % (self._format.text_part.encode(), literal_json(text))
 
     def _insert(self, offset: int, inserted: bytes) -> None:

@@ -6,6 +6,7 @@ from metaclaw.upstream.connection import Timeouts, pour
 from metaclaw.upstream.endpoint import (
     PASSTHROUGH,
     ApiKey,
+    GeminiEndpoint,
     HttpEndpoint,
     Kind,
     ProviderReachability,

@@ -14,6 +14,8 @@ from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote, urljoin, urlsplit
 
+import msgspec
+
 from metaclaw.config import WIRES_OF_KIND
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
@@ -22,9 +24,9 @@ from metaclaw.upstream.connection import Timeouts
 from metaclaw.upstream.pool import ConnectionPool, PoolLimits
 from metaclaw.upstream.routing import is_missing_route
 from metaclaw.upstream.transport import REDIRECTED, Address, ClosedEarlyError, failure, read_address
-from metaclaw.wires import decode_object, parse_error, wire_format
+from metaclaw.wires import decode_object, parse_error, split_call, wire_format
 
-CREDENTIALS = ("authorization", "x-api-key", "api-key", "cookie")
+CREDENTIALS = ("authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie")
 """Header fields with credentials; forwarded only to providers with `api_key = "passthrough"`."""
 
 _HOP_BY_HOP = {
@@ -172,10 +174,15 @@ def _window_bits(first: int, second: int) -> int:
     return zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS
 
 
-Kind: TypeAlias = Literal["openai", "anthropic"]
+Kind: TypeAlias = Literal["openai", "anthropic", "gemini"]
 
 _KEPT_OPENINGS = 64
 _REDIRECTS = frozenset({300, 301, 302, 303, 307, 308})
+_KEY_FIELDS: dict[Kind, str] = {
+    "openai": "authorization",
+    "anthropic": "x-api-key",
+    "gemini": "x-goog-api-key",
+}
 _ANTHROPIC_VERSION = "2023-06-01"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 _METHOD = re.compile(r"[A-Z]+")
@@ -296,7 +303,7 @@ class HttpEndpoint:
         return head + b"\r\n"
 
     def _nothing_to_pass(self) -> WireError:
-        url = "/k/<MetaClaw key>" + ("" if self.kind == "anthropic" else "/v1")
+        url = "/k/<MetaClaw key>" + ("/v1" if self.kind == "openai" else "")
         return WireError(
             f'provider {self.name} has api_key = "passthrough" and this request has no credentials'
             " of its own to pass on: "
@@ -336,14 +343,30 @@ class HttpEndpoint:
         return "?" + "&".join(both)
 
 
+class GeminiEndpoint(HttpEndpoint):
+    """A provider of Google's API, whose paths name the model and whether to stream."""
+
+    async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
+        if call.path == wire_format(Wire.GEMINI).path:
+            path, query, body = split_call(call.body)
+            call = msgspec.structs.replace(call, path=path, query=query, body=body)
+        elif call.path == "/models" and not call.query:
+            call = msgspec.structs.replace(call, query="pageSize=1000")
+        return await super().call(call, caller)
+
+
 def _target(kind: Kind, base_url: str, address: Address) -> tuple[str, str]:
     """The prefix of every path (without /v1), and the query of every call.
 
     An OpenAI base URL ends in /v1 or another version; without any path, /v1 is added. An Anthropic
-    base URL has no /v1; if it has, the result is the same."""
+    base URL has no /v1; if it has, the result is the same. Google's has no version."""
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/")
-    path = path or "/v1" if kind == "openai" else path.removesuffix("/v1") + "/v1"
+    if kind == "openai":
+        path = path or "/v1"
+    else:
+        version = "/v1" if kind == "anthropic" else "/v1beta"
+        path = path.removesuffix(version) + version
     prefix = f"http://{address.authority}" if address.is_absolute_form else ""
     return prefix + _quoted(path), parts.query
 
@@ -360,9 +383,8 @@ def _fixed_headers(
                 f"the api_key of provider {name} is empty or has characters that cannot be sent in"
                 " a header"
             )
-        fields.append(
-            ("authorization", f"Bearer {api_key}") if kind == "openai" else ("x-api-key", api_key)
-        )
+        scheme = "Bearer " if kind == "openai" else ""
+        fields.append((_KEY_FIELDS[kind], scheme + api_key))
     return fields
 
 
@@ -532,10 +554,17 @@ async def listed_models(
         raise UpstreamError(
             f"provider {provider.name} answered {reply.status} when asked for its models"
         )
-    data = decode_object(body, "a list of models").get("data")
+    found = decode_object(body, "a list of models")
+    key, data = "id", found.get("data")
+    if data is None:
+        key, data = "name", found.get("models")
     entries = data if isinstance(data, list) else []
     named = [entry for entry in entries if isinstance(entry, dict)]
-    return {model: entry for entry in named if isinstance(model := entry.get("id"), str)}
+    return {
+        model.removeprefix("models/"): entry
+        for entry in named
+        if isinstance(model := entry.get(key), str)
+    }
 
 
 async def models_status(endpoint: HttpEndpoint) -> int:

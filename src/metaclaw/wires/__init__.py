@@ -1,8 +1,8 @@
-"""The wires agents speak: OpenAI chat completions, OpenAI responses, Anthropic messages. A new one
-is registered here.
+"""The wires agents speak: OpenAI chat completions, OpenAI responses, Anthropic messages, Gemini. A
+new one is registered here.
 """
 
-from metaclaw.wires import chat, messages, responses
+from metaclaw.wires import chat, gemini, messages, responses
 from metaclaw.wires.deltas import collect, deltas_of, read_answer, said_parts
 from metaclaw.wires.fields import decode_json, decode_object, encode_json, literal_json
 from metaclaw.wires.format import (
@@ -20,6 +20,7 @@ from metaclaw.wires.format import (
     wire_format,
     wire_formats,
 )
+from metaclaw.wires.gemini import COUNT, google_model, join_call, read_path, split_call
 from metaclaw.wires.relay import (
     TURN_MARK,
     CallHold,
@@ -37,5 +38,5 @@ from metaclaw.wires.sse import EventParser, TailHold, begins_answer
 from metaclaw.wires.translation import call_name, estimate_tokens, plain, portable_tools
 
 # A provider that does not speak a client's wire is asked in the first of these that it speaks.
-for _format in (chat.FORMAT, messages.FORMAT, responses.FORMAT):
+for _format in (chat.FORMAT, messages.FORMAT, responses.FORMAT, gemini.FORMAT):
     register(_format)

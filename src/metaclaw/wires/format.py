@@ -53,7 +53,8 @@ class RequestEdit(Protocol):
     def leading_system_items(self) -> int: ...
     def append_to_item(self, index: int, text: str) -> None: ...
     def append_to_field(self, key: str, text: str) -> None: ...
-    def add_field(self, key: str, text: str) -> None: ...
+    def append_to_parts(self, keys: Sequence[str], text: str) -> bool: ...
+    def add_field(self, key: str, value: bytes) -> None: ...
     def insert_before_item(self, index: int, item: bytes) -> None: ...
     def insert_after_item(self, index: int, item: bytes) -> None: ...
     def fill_list(self, key: str, item: bytes) -> None: ...
@@ -220,6 +221,14 @@ class WireFormat:
     # Requests.
     list_key: str
     """The field that holds the messages."""
+    parts_key: str = ""
+    """The field of a message that holds its parts, which have no type; if empty, it is `content`."""
+    tool_keys: tuple[str, ...] = ()
+    """The names of the list of functions in a tool; if empty, every tool is one function."""
+    view: Callable[[Mapping[str, Json]], dict[str, Json]] | None = None
+    """A body as one of the messages wire, for what only reads it. If None, it is read as it is."""
+    view_item: Callable[[Json], Json] = lambda item: item
+    """The same for one message."""
     previous_key: str = ""
     """The field by which a request refers to a history that the provider stores."""
     kept_history_keys: tuple[str, ...] = ()
@@ -299,7 +308,11 @@ class WireFormat:
     be given a Begin.
     """
     final_events: tuple[str, ...] = ()
-    """Types of the event that ends a stream; if empty, `[DONE]` ends it."""
+    """Types of the event that ends a stream, or fields of its candidate; if empty, `[DONE]` ends
+    it.
+    """
+    goes_on: bool = False
+    """Whether events may follow the one that ends a stream, which then ends with its bytes."""
     whole_facts: Callable[[Object], Facts]
     """The facts of a whole answer."""
     streamed_facts: Callable[[bytes, list[Object], str | None], Facts]

@@ -43,12 +43,24 @@ def new_results(wire: Wire, items: Sequence[Json]) -> list[tuple[ToolCall, ToolR
     while results and at and _is_answer(items[at - 1]):
         at -= 1
         found = [part for part in _parts(wire, items[at]) if isinstance(part, ToolCall)]
-        calls |= {call.id: call for call in found}
+        calls |= {call.id or f"{len(calls)}": call for call in found}
     return [
-        (calls[result.call_id], result)
+        (call, result)
         for result in results
-        if isinstance(result, ToolResult) and result.call_id in calls
+        if isinstance(result, ToolResult)
+        and (call := calls.get(result.call_id) or _nameless(calls, result)) is not None
     ]
+
+
+def _nameless(calls: dict[str, ToolCall], result: ToolResult) -> ToolCall | None:
+    """The first call without an id of the function whose result this is, where the result has one;
+    it is taken from the calls. Gemini's models name their calls only lately.
+    """
+    named = result.extra.get("name")
+    for key, call in calls.items():
+        if result.call_id and not call.id and call.name == named:
+            return calls.pop(key)
+    return None
 
 
 def _is_answer(item: Json) -> bool:

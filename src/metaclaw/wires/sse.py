@@ -11,7 +11,7 @@ from typing import NamedTuple
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import UpstreamError
 from metaclaw.wires.fields import Object, decode_json, decode_or_text, encode_json, object_of
-from metaclaw.wires.format import reported_error, wire_format
+from metaclaw.wires.format import first_object, reported_error, wire_format
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 _BOM = b"\xef\xbb\xbf"
@@ -277,6 +277,7 @@ class TailHold:
 
     def __init__(self, wire: Wire) -> None:
         self._beginnings, self._openings, self._finals, self._marks = _terminal(wire)
+        self._goes_on = wire_format(wire).goes_on
         self._longest = max(map(len, self._beginnings))
         self._held: bytes | bytearray = b""
         self._awaits_end = False  # the held line can only be decided at its end
@@ -308,7 +309,7 @@ class TailHold:
     @property
     def is_complete(self) -> bool:
         """Whether the terminal event has its end."""
-        return self.terminal and self._held.endswith(_BLANK_LINES)
+        return self.terminal and not self._goes_on and self._held.endswith(_BLANK_LINES)
 
     def _shorten(self) -> bytes:
         """Release all but the last bytes of a long terminal event."""
@@ -397,11 +398,11 @@ class TailHold:
         if not has_any(event, self._marks):
             return False
         try:
-            return (
-                object_of(decode_json(event.decode("utf-8", "replace"))).get("type") in self._finals
-            )
+            body = object_of(decode_json(event.decode("utf-8", "replace")))
         except (ValueError, RecursionError):
             return False
+        candidate = first_object(body.get("candidates"))
+        return body.get("type") in self._finals or any(map(candidate.get, self._finals))
 
 
 def _line_end(data: bytes, at: int) -> int:

@@ -131,7 +131,7 @@ def test_tool_outputs_tell_agents_apart_whose_words_and_ids_are_the_same(
                         *more,
                     ]
                 }
-            case Wire.MESSAGES:
+            case _:
                 call = {
                     "role": "assistant",
                     "content": [{"type": "tool_use", "id": "call_0", "name": "n", "input": {}}],

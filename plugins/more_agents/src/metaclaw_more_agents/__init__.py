@@ -75,6 +75,23 @@ def _zeroclaw_settings(endpoint: Endpoint) -> list[Setting]:
     )
 
 
+def _gemini_settings(endpoint: Endpoint) -> list[Setting]:
+    found = [Setting(("security", "auth", "selectedType"), "gemini-api-key")]
+    if "gemini" not in endpoint.kinds or endpoint.is_model_chosen:
+        found.append(Setting(("model", "name"), endpoint.require_model("Gemini CLI")))
+    return found
+
+
+def _gemini_variables(endpoint: Endpoint) -> list[Setting]:
+    if "gemini" in endpoint.passthrough:
+        return [Setting(("GOOGLE_GEMINI_BASE_URL",), endpoint.keyed_url())]
+    return leaves((), {"GOOGLE_GEMINI_BASE_URL": endpoint.url, "GEMINI_API_KEY": endpoint.key})
+
+
+def _gemini_folder(env: Environment) -> Path:
+    return folder_of(env, "GEMINI_CLI_HOME", "") / ".gemini"
+
+
 def _nanoclaw_settings(endpoint: Endpoint) -> list[Setting]:
     if "anthropic" in endpoint.passthrough:
         return [Setting(("ANTHROPIC_BASE_URL",), endpoint.keyed_url())]
@@ -135,6 +152,28 @@ AIDER = Agent(
 )
 
 COPAW = Agent("copaw", "CoPaw", "copaw", "pip install copaw", None, steps=_copaw_steps)
+
+GEMINI = Agent(
+    "gemini",
+    "Gemini CLI",
+    "gemini",
+    "npm install -g @google/gemini-cli",
+    "0.61.0",
+    _gemini_settings,
+    lambda env: _gemini_folder(env) / "settings.json",
+    JsonFormat(),
+    question=lambda text: ("--skip-trust", "-p", text),
+    second_file=Agent(
+        "gemini-variables",
+        "Gemini CLI's variables",
+        "gemini",
+        "",
+        "0.61.0",
+        _gemini_variables,
+        lambda env: _gemini_folder(env) / ".env",
+        DotenvFormat(),
+    ),
+)
 
 IRONCLAW = Agent(
     "ironclaw",

@@ -177,7 +177,8 @@ class OtlpObserver:
 
 def _named(operation: str, provider: str, model: str, wire: Wire | None = None) -> Attributes:
     """What spans and metrics share."""
-    maker = {None: provider, Wire.MESSAGES: "anthropic"}.get(wire, "openai")
+    makers = {None: provider, Wire.MESSAGES: "anthropic", Wire.GEMINI: "gcp.gemini"}
+    maker = makers.get(wire, "openai")
     return {
         "gen_ai.operation.name": operation,
         "gen_ai.provider.name": maker,

@@ -10,7 +10,7 @@ certainty raises UnsafeBytesError."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias, cast, overload
 
@@ -55,6 +55,11 @@ class JsonDocument:
         self._span = _object_span(body)
         self._fields: dict[str, Span] | None = None
         self._items: dict[str, tuple[list[msgspec.Raw], list[Span]]] = {}
+
+    def has(self, key: str) -> bool:
+        if self._fields is None:
+            self._fields = field_spans(self._body, self._span)
+        return key in self._fields
 
     def field(self, key: str) -> Span:
         if self._fields is None:
@@ -292,6 +297,25 @@ class _Undecoded(Sequence[Json]):
         return item
 
 
+class _Viewed(Sequence[Json]):
+    """Messages as the messages wire has them; each is converted when it is needed."""
+
+    def __init__(self, items: Sequence[Json], view: Callable[[Json], Json]) -> None:
+        self._items, self._view = items, lru_cache(maxsize=None)(lambda at: view(items[at]))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> Json: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Json]: ...
+    def __getitem__(self, index: int | slice) -> "Json | Sequence[Json]":
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        return self._view(index)
+
+
 class Listed(msgspec.Struct, frozen=True):
     """The messages of a body, their bytes and their positions. `outline` is the body with `null` at
     `begin` instead of its messages, which take `longer` more bytes."""
@@ -351,6 +375,11 @@ def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS, *, is_lenient: boo
     except (msgspec.MsgspecError, UnsafeBytesError, UnicodeDecodeError, IndexError, RecursionError):
         found = None  # decode all of it: either that works, or it gives the error message
     fields, listed = (parse_object(body, is_lenient=is_lenient), None) if found is None else found
+    if (view := wire_format(wire).view) is not None:
+        fields = view(fields)
+        if listed is not None:
+            items = _Viewed(listed.items, wire_format(wire).view_item)
+            listed = Listed(items, listed.raws, listed.spans)
     count = _count(fields, key) + (0 if listed is None else len(listed.raws))
     return Body(fields, listed, item_count=_checked(count, max_items), max_items=max_items)
 

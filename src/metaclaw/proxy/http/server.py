@@ -28,12 +28,12 @@ from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.other_requests import OtherRequests
 from metaclaw.proxy.pipeline import ERROR_HEADERS, Pipeline
 from metaclaw.proxy.response import JSON_HEADERS
-from metaclaw.wires import signed_wire, wire_format, wire_formats
+from metaclaw.wires import join_call, read_path, signed_wire, wire_format, wire_formats
 
 log = logging.getLogger(__name__)
 
 
-_CREDENTIALS = ("x-metaclaw-key", "x-api-key", "authorization")
+_CREDENTIALS = ("x-metaclaw-key", "x-api-key", "authorization", "x-goog-api-key")
 _HOW = (
     "`metaclaw key` prints it: send it as `Authorization: Bearer`, `x-api-key` or `X-Metaclaw-Key`,"
     " or put it in the base URL as /k/<key>/v1"
@@ -176,6 +176,7 @@ class _Bridge:
 _WIRES = {format_.path: format_.wire for format_ in wire_formats()}
 _COUNT_TOKENS = "/messages/count_tokens"
 _PATHS_WITHOUT_V1 = (*_WIRES, _COUNT_TOKENS, "/models", "/completions", "/embeddings")
+_GOOGLE = "/v1beta/"
 _MAX_KNOWN_BYTES = 512
 _PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
 _MAX_FORM_BYTES = 256 * 1024
@@ -269,7 +270,10 @@ class Server:
             return
         person, caller = admitted
         spoken = _WIRES.get(inner) if inner is not None else None
-        if spoken is not None and method != "POST":
+        asked = None
+        if spoken is None and inner is not None and ":" in inner:
+            asked = read_path(inner)
+        if (spoken or asked) is not None and method != "POST":
             raise _MethodError(f"{path} takes POST, not {method}", b"POST")
         most = (
             self.limits.max_body_bytes
@@ -286,6 +290,8 @@ class Server:
             return
         caller.pop("content-encoding", None)  # `read_body` has undone it
         caller.pop("content-length", None)  # the forwarded body gets its own
+        if asked is not None and (joined := join_call(asked, query, body)) is not None:
+            spoken, inner, query, body = Wire.GEMINI, wire_format(Wire.GEMINI).path, "", joined
         if spoken is None:
             if inner == _COUNT_TOKENS and is_costly(body):
                 await self.body_checker.check(Wire.MESSAGES, body, self.limits.max_items)
@@ -408,23 +414,30 @@ def _read_target(target: bytes) -> tuple[str, str | None, str]:
         url = httptools.parse_url(target)
     except httptools.HttpParserInvalidURLError as error:
         raise WireError("the request names no path", status=400) from error
-    path = (url.path or b"/").decode("latin-1")
-    return *split_path_key(unquote(path) if "%" in path else path), (url.query or b"").decode(
-        "latin-1"
-    )
+    path, query = (url.path or b"/").decode("latin-1"), (url.query or b"").decode("latin-1")
+    path, key = split_path_key(unquote(path) if "%" in path else path)
+    if "key=" in query and (path.startswith(_GOOGLE) or read_path(path.removeprefix("/v1"))):
+        # Google's key may be in the query, which is logged and passed on.
+        fields = query.split("&")
+        query = "&".join(field for field in fields if not field.startswith("key="))
+        named = next((field[4:] for field in fields if field.startswith("key=")), None)
+        key = key or (None if named is None else unquote(named))
+    return path, key, query
 
 
 _read_known_target = lru_cache(maxsize=1024)(_read_target)
 
 
 def _inner_path(path: str) -> str | None:
-    """The path below `/v1`, also for clients that omit `/v1` or prefix it with `/api`; None for the
+    """The path below `/v1` or Google's `/v1beta`, also for clients that omit `/v1` or prefix it with `/api`; None for the
     program's own API and pages.
     """
     if path.startswith("/v1/"):
         return path[3:]
     if path.startswith("/api/v1/"):
         return path[7:]
+    if path.startswith(_GOOGLE):
+        return path[len(_GOOGLE) - 1 :]
     return path if path in _PATHS_WITHOUT_V1 else None
 
 
@@ -460,4 +473,6 @@ def wire_spoken(path: str, headers: Mapping[str, str]) -> Wire:
     for suffix, wire in _WIRES.items():
         if path.endswith(suffix):
             return wire
+    if path.startswith(_GOOGLE) or read_path(path.removeprefix("/v1")) is not None:
+        return Wire.GEMINI
     return Wire.MESSAGES if "/messages" in path else signed_wire(headers)

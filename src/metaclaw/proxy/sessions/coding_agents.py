@@ -244,6 +244,32 @@ class QwenCode(AgentClient):
         )
 
 
+_GEMINI_BEGINNINGS: Final = {
+    "You are a specialized system component responsible for distilling": "gemini-compaction",
+    "You are a specialized Task Routing AI": "gemini-routing",
+    "You are a diagnostic agent that determines whether": "gemini-loop",
+    "You are an expert code-editing assistant": "gemini-edit",
+    "Analyze *only* the content and structure of your": "gemini-next-speaker",
+    "Summarize the user's primary intent": "gemini-summary",
+    "Summarize the following tool output": "gemini-summary",
+}
+
+
+class GeminiCli(AgentClient):
+    """No session identifier, and side turns by their text. Its directories are in the first part of
+    the first message.
+    """
+
+    # If there are several directories, the first is the one in which it was started.
+    directory_line = line_with_path(r"- \*\*Workspace Directories:\*\*\n  - ")
+
+    def is_system_text(self, text: str) -> bool:
+        return text.lstrip().startswith("You are Gemini CLI,")
+
+    def side(self, request: Request) -> str | None:
+        return reason_of(_GEMINI_BEGINNINGS, request.system.lstrip(), request.last_text.lstrip())
+
+
 _AIDER_MAIN: Final = (
     "Act as an expert software developer",
     "Act as an expert code analyst",

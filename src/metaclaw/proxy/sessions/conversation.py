@@ -25,8 +25,10 @@ from metaclaw.wires import wire_format
 
 _REMINDER: Final = "<system-reminder>"
 _FLOATING: Final = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
+# Gemini CLI writes it anew when a conversation is resumed.
+_SETUP: Final = "<session_context>"
 _EPHEMERAL_SPAN: Final = re.compile(
-    r"<system-reminder>.*?(?:</system-reminder>\s*|\Z)|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?(?:<<<END_OPENCLAW_INTERNAL_CONTEXT>>>\s*|\Z)",
+    r"<system-reminder>.*?(?:</system-reminder>\s*|\Z)|<session_context>.*?(?:</session_context>\s*|\Z)|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?(?:<<<END_OPENCLAW_INTERNAL_CONTEXT>>>\s*|\Z)",
     re.DOTALL,
 )
 # aider moves its files and its repository map to the end of the history, each with a fixed reply,
@@ -68,7 +70,7 @@ def lasting(role: str, text: str) -> str:
 
 def without_ephemeral(text: str) -> str:
     """Remove reminders and floating context; an unclosed span reaches to the end."""
-    if "<" in text and (_REMINDER in text or _FLOATING in text):
+    if "<" in text and (_REMINDER in text or _FLOATING in text or _SETUP in text):
         return _EPHEMERAL_SPAN.sub("", text).strip()
     return text
 

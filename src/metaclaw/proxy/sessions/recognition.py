@@ -23,6 +23,7 @@ from metaclaw.proxy.sessions.coding_agents import (
     Aider,
     ClaudeCode,
     Codex,
+    GeminiCli,
     MiniSweAgent,
     OpenCode,
     QwenCode,
@@ -54,6 +55,7 @@ CLIENTS: Final = (
     ),
     OpenCode("opencode", ({"x-session-affinity": ("",)}, {"user-agent": ("opencode",)})),
     QwenCode("qwen-code", ({"user-agent": ("QwenCode/",)},)),
+    GeminiCli("gemini", ({"user-agent": ("GeminiCLI",)},)),
     # Python's urllib with a browser's user agent: no browser sends this accept-encoding.
     AutoResearchClaw(
         "autoresearchclaw",
@@ -69,6 +71,7 @@ CLIENTS: Final = (
     CoPaw("copaw"),
     AgentClient("litellm", ({"user-agent": ("litellm",)},)),
     AgentClient("openai-sdk", ({"user-agent": ("OpenAI/", "AsyncOpenAI/")},)),
+    AgentClient("google-sdk", ({"x-goog-api-client": ("google-genai-sdk",)},)),
     AgentClient("anthropic-sdk", ({"user-agent": ("Anthropic/", "AsyncAnthropic/")},)),
 )
 _UNKNOWN: Final = AgentClient("unknown")

@@ -81,14 +81,15 @@ def parse_answer(body: bytes) -> Completion:
         return Completion(
             id=fields.maybe_text("id") or "",
             model=fields.maybe_text("model") or "",
-            parts=tuple(_parts(fields.list("content"))),
+            parts=tuple(parts_of(fields.list("content"))),
             finish=finish_of(fields.pop("stop_reason")),
             usage=usage_of(fields.pop("usage")),
             stop_sequence=fields.maybe_text("stop_sequence"),
         )
 
 
-def _parts(content: list[Json]) -> Iterable[Part]:
+def parts_of(content: list[Json]) -> Iterable[Part]:
+    """The parts of an answer with these blocks."""
     for number, block in enumerate(content):
         fields = Fields(block, f"content[{number}]")
         match fields.text("type"):

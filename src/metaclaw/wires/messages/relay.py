@@ -123,7 +123,7 @@ def restore(
     ours: list[Json] = []  # results of ours, which must be in one message with the client's
     for item in items:
         message = object_of(item)
-        if message.get("role") == "assistant" and _is_shown(message.get("content"), answer):
+        if message.get("role") == "assistant" and is_shown_content(message.get("content"), answer):
             restored += _cached(message.get("content"), messages)
             is_found = True
             if object_of(restored[-1]).get("role") == "user":
@@ -143,7 +143,8 @@ def _joined(results: list[Json], message: Object) -> Object:
     return {**message, "content": [*results, *blocks]}
 
 
-def _is_shown(content: Json, answer: TrueAnswer) -> bool:
+def is_shown_content(content: Json, answer: TrueAnswer) -> bool:
+    """Whether a message with this content is what the client was shown."""
     calls = [
         (text_of(block.get("id")), block.get("input"))
         for block in _blocks(content)

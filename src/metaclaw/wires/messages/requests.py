@@ -25,7 +25,15 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Fields, Object, decode_or_text, object_of, put, text_of
+from metaclaw.wires.fields import (
+    Fields,
+    Object,
+    decode_or_text,
+    literal_json,
+    object_of,
+    put,
+    text_of,
+)
 from metaclaw.wires.format import Document, RequestEdit, ToolOffer
 from metaclaw.wires.translation import (
     DEFAULT_MAX_TOKENS,
@@ -209,7 +217,7 @@ def render_request(request: ChatRequest) -> dict[str, Json]:
     """
     own = request.wire is Wire.MESSAGES
     if not own:
-        request = _alternating(plain(request))
+        request = alternating(plain(request), Wire.MESSAGES)
     system, spoken = _split_system(request.messages)
     body: Object = {
         **(request.extra if own else {}),
@@ -314,13 +322,13 @@ def _split_system(messages: Sequence[Message]) -> tuple[Message | None, Sequence
     return None, messages
 
 
-def _alternating(request: ChatRequest) -> ChatRequest:
-    """The conversation as Anthropic requires it: system text, then user and assistant in turn, with
-    tool results first.
+def alternating(request: ChatRequest, wire: Wire) -> ChatRequest:
+    """The conversation as Anthropic and Google require it: system text, then user and assistant in
+    turn, with tool results first, and reasoning only with a signature of this wire.
     """
-    system, spoken = _gathered_system(request)
+    system, spoken = _gathered_system(request, wire)
     turns: list[Message] = []
-    for message in map(_as_turn, spoken):
+    for message in (_as_turn(message, wire) for message in spoken):
         if not message.parts:
             continue
         if turns and turns[-1].role is message.role:
@@ -338,7 +346,7 @@ def _alternating(request: ChatRequest) -> ChatRequest:
     return replace(request, messages=(*head, *ordered))
 
 
-def _gathered_system(request: ChatRequest) -> tuple[tuple[Part, ...], list[Message]]:
+def _gathered_system(request: ChatRequest, wire: Wire) -> tuple[tuple[Part, ...], list[Message]]:
     """Split off the leading system messages. If there are only system messages, the last one stays
     as the user's.
     """
@@ -346,34 +354,35 @@ def _gathered_system(request: ChatRequest) -> tuple[tuple[Part, ...], list[Messa
     leading: list[Part] = []
     while len(messages) > 1 and messages[0].role is Role.SYSTEM:
         leading += messages.pop(0).parts
-    if request.json_schema == JSON_OBJECT:
+    if request.json_schema == JSON_OBJECT and wire is Wire.MESSAGES:
         leading.append(Text(_JSON_IN_WORDS))
     return tuple(part for part in leading if not isinstance(part, Text) or part.text), messages
 
 
-def _as_turn(message: Message) -> Message:
+def _as_turn(message: Message, wire: Wire) -> Message:
     """A message with role user or assistant. A system message within the conversation becomes a
     marked user message.
     """
     match message.role:
         case Role.ASSISTANT:
-            return Message(Role.ASSISTANT, tuple(filter(_is_accepted, message.parts)))
+            role = Role.ASSISTANT
         case Role.SYSTEM:
             text = "\n\n".join(part.text for part in message.parts if isinstance(part, Text))
             return Message(Role.USER, (Text(f"<system-reminder>\n{text}\n</system-reminder>"),))
         case _:
-            return Message(Role.USER, tuple(filter(_is_accepted, message.parts)))
+            role = Role.USER
+    return Message(role, tuple(part for part in message.parts if _is_accepted(part, wire)))
 
 
-def _is_accepted(part: Part) -> bool:
-    """Whether Anthropic accepts the part: it refuses empty texts, and reasoning without its own
+def _is_accepted(part: Part, wire: Wire) -> bool:
+    """Whether the provider accepts the part: it refuses empty texts, and reasoning without its own
     signature.
     """
     match part:
         case Text():
             return bool(part.text)
         case Reasoning():
-            return provider_signature(Wire.MESSAGES, part.signature) is not None
+            return provider_signature(wire, part.signature) is not None
         case _:
             return True
 
@@ -552,4 +561,4 @@ def place_in_system(edit: RequestEdit, text: str) -> None:
     if "system" in edit.parsed:
         edit.append_to_field("system", text)
     else:
-        edit.add_field("system", text)
+        edit.add_field("system", literal_json(text))

@@ -571,7 +571,7 @@ def place_in_system(edit: RequestEdit, text: str) -> None:
     elif not isinstance(spoken, str):
         edit.refuse("the input is neither a string nor a list")
     elif "instructions" not in edit.parsed:
-        edit.add_field("instructions", text)
+        edit.add_field("instructions", literal_json(text))
     else:
         # Insertions cannot replace the null in `instructions`, so the input string becomes a list
         # of messages.
