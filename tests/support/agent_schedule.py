@@ -315,13 +315,6 @@ REAL_AGENTS = {
         RealAgent(
             "codex", "codex", "responses", ("exec", *_CODEX), ("exec", "resume", "--last", *_CODEX)
         ),
-        RealAgent(
-            "gemini",
-            "gemini",
-            "chat",  # of the provider that has the model: the proxy translates
-            ("--skip-trust", "--yolo", "-p"),
-            ("--skip-trust", "--yolo", "--resume", "latest", "-p"),
-        ),
         RealAgent("openclaw", "openclaw", "chat", _OPENCLAW, _OPENCLAW, _prepare_openclaw),
     )
 }

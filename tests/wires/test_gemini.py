@@ -159,6 +159,11 @@ def test_an_answer_kept_in_pieces_is_one() -> None:
     assert found[1] == Message(Role.ASSISTANT, (Text("a b"),))
 
 
+def test_a_signature_may_stand_alone() -> None:
+    found = parts_of(HI, model({"text": "a"}, {"thoughtSignature": "c2ln"}, {}))
+    assert found[1:] == [Text("a"), Reasoning("", "gemini:c2ln")]
+
+
 def test_a_failed_call_is_an_error() -> None:
     failed = {"functionResponse": {"id": "1", "name": "ls", "response": {"error": "no such file"}}}
     found = parts_of(HI, model(call("ls", "1")), person(failed))[-1]

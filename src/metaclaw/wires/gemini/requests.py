@@ -233,8 +233,8 @@ def as_blocks(part: Json) -> Iterator[Json]:
         case {"fileData": dict() as data}:
             inner = camel(data)
             yield _file(inner, {"type": "url", "url": inner.get("fileUri")})
-        case _:
-            kind = next(iter(known), "empty")
+        case _ if known:  # some clients leave an empty text out
+            kind = next(iter(known))
             # What the provider's own tools left: the messages wire drops it for others.
             yield {"type": "server_tool_use" if kind in _TRACES else kind, **known}
 
