@@ -120,8 +120,8 @@ class GeminiFooter:
             return raw
         place.is_added = True
         candidate = first_object(body.get("candidates"))
-        parts = [*raw_parts(body), {"text": place.line}]
-        candidate["content"] = {**object_of(candidate.get("content")), "parts": [*parts]}
+        parts: list[Json] = [*raw_parts(body), {"text": place.line}]
+        candidate["content"] = {**object_of(candidate.get("content")), "parts": parts}
         return event_bytes(body)
 
     def _note(self, place: FooterPlace, body: Object) -> None:
