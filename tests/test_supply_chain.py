@@ -59,7 +59,7 @@ def test_every_pin_has_hashes_and_is_what_is_installed(lock: str) -> None:
 
 def test_a_lock_holds_all_that_our_distributions_need() -> None:
     embedded = {"embedded", "meaning"}
-    needs = (
+    needs: tuple[tuple[set[str], set[str]], ...] = (
         ({*_pins("base")}, set()),
         (_used(), embedded),
         ({*_pins("dev")}, {*embedded, "postgres", "dev"}),

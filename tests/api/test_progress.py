@@ -101,7 +101,9 @@ async def test_only_what_came_before_is_a_repeat(stage: Stage) -> None:
 
 async def test_the_rule_broken_most_is_named_with_its_agent(stage: Stage) -> None:
     rule = (await stage.http.post("/api/rules", json={"text": "Use tabs."})).json()["name"]
-    text = measured_hash(stage.library.view.get(SkillName(rule)))
+    live = stage.library.view.get(SkillName(rule))
+    assert live is not None
+    text = measured_hash(live)
     results = (RuleResult.BROKEN, RuleResult.BROKEN, RuleResult.FOLLOWED, RuleResult.FOLLOWED)
     measured = []
     for number, result in enumerate(results, 1):

@@ -238,7 +238,8 @@ def test_a_package_that_is_not_there_is_told_and_used_when_it_comes(
     monkeypatch.syspath_prepend(str(tmp_path))
     spec = find_spec(MODEL_PACKAGE)
     assert spec is not None
-    (place,) = spec.submodule_search_locations or ()
+    assert spec.submodule_search_locations is not None
+    (place,) = spec.submodule_search_locations
 
     async def story() -> None:
         search = MeaningSearch(folder, package="model_that_comes")

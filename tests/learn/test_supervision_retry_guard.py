@@ -2,16 +2,20 @@
 never are.
 """
 
+import errno
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
 
+from metaclaw.errors import StoreError
 from metaclaw.learn.supervision import AttemptLog, CrashRecord, RetryGuard, WorkAttempts, WorkItem
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +41,37 @@ async def test_an_item_that_is_never_finished_is_passed_over_after_three_tries()
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        OSError(errno.EMFILE, "Too many open files"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        "sqlite",
+    ],
+    ids=str,
+)
+async def test_no_item_is_passed_over_for_a_fault_of_the_machine(
+    fault: Exception | str, tmp_path: Path
+) -> None:
+    guard = RetryGuard("listening")
+
+    async def fail() -> None:
+        async with guard.attempt("m_1") as may:
+            assert may
+            try:
+                if isinstance(fault, Exception):
+                    raise fault
+                sqlite3.connect(tmp_path / "none" / "ledger.db")
+            except Exception as error:
+                raise StoreError("reading failed") from error
+
+    for _ in range(5):
+        with pytest.raises(StoreError):
+            await fail()
 
 
 async def test_an_item_that_is_finished_each_time_is_taken_up_for_ever() -> None:

@@ -510,6 +510,17 @@ def test_a_look_with_the_failed_program_does_not_hide_the_remedy_of_another(
     assert fix_of(only("t", *said)) == fix
 
 
+def test_a_name_that_only_the_error_tells_makes_no_other_failure() -> None:
+    said = "fatal: The current branch {} has no upstream branch."
+    found = {
+        only(
+            "t", failed("git push", said.format(name)), worked("git push -u origin HEAD")
+        ).signature
+        for name in ("fix-login", "add-cart")
+    }
+    assert len(found) == 1
+
+
 def test_scripts_of_a_project_that_fail_for_one_reason_fail_in_one_way() -> None:
     lost = "sh: 1: vite: not found"
     found = {

@@ -5,9 +5,11 @@ A killed process cannot say what it was working on. So each work item is recorde
 begun, in a file shared with the serving process (`CrashRecord`), and a crash counts against all
 items that were begun and not finished."""
 
+import errno
 import logging
 import os
 import pickle
+import sqlite3
 import struct
 import tempfile
 import threading
@@ -283,14 +285,55 @@ class RetryGuard:
         try:
             yield True
             failures = 0
-        except Exception:  # any error counts as a failed attempt, and is raised again
-            failures = before + 1
+        except Exception as error:  # counts as a failed attempt, but for faults of the machine
+            failures = before + (not is_of_machine(error))
             raise
         finally:
             self._attempt_log.end(work, failures=failures)
 
     def _item(self, item: object) -> WorkItem:
         return WorkItem(self._loop, str(item))
+
+
+_OF_MACHINE: Final = frozenset(
+    (
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ENOSPC,
+        errno.EAGAIN,
+        errno.EDQUOT,
+        errno.EROFS,
+    )
+)
+
+
+_OF_DATABASE: Final = frozenset(
+    (
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
+        *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN),
+    )
+)
+_NO_THREAD: Final = "can't start new thread"
+
+
+def is_of_machine(error: BaseException | None) -> bool:
+    """Whether an error comes of a machine that lacks files, memory, threads or room: no item caused
+    it, and none may be passed over for it."""
+    while error is not None:
+        match error:
+            case MemoryError():
+                return True
+            case OSError():
+                found = error.errno in _OF_MACHINE
+            case sqlite3.Error():
+                found = (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _OF_DATABASE
+            case _:
+                found = str(error) == _NO_THREAD
+        if found:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class CrashRecord:

@@ -122,6 +122,8 @@ _JSON_ERROR = re.compile(
 )
 
 
+_COMPOUND = re.compile(r"\b[A-Za-z\d]+(?:[-_][A-Za-z\d]+)+\b")
+"""Mostly a name, as that of a branch."""
 _WORKED: Final = "ok"
 _MOST_BETWEEN: Final = 2
 _LOOK_ON: Final = 50  # calls after the first that may be the fix
@@ -499,7 +501,7 @@ def _error_class(text: str, line: str, operands: Iterable[str]) -> str:
     for word in operands:
         if len(word) > 2:
             line = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", "ARG", line)
-    return masked(line).lower()
+    return _COMPOUND.sub("ARG", masked(line)).lower()
 
 
 def _in_task(

@@ -182,7 +182,9 @@ class SqlProgress(Queries):
         return self._database.read(
             "counting results of rules",
             query.group_by(*key),
-            lambda row: DayOfRule(date.fromisoformat(row[0]), *row[1:5], int(row[5])),
+            lambda row: DayOfRule(
+                date.fromisoformat(row[0]), row[1], row[2], row[3], row[4], int(row[5])
+            ),
         )
 
     def repeats(self, since: date, wanted: ProgressFilter) -> list[Repeat]:

@@ -168,7 +168,10 @@ class PageContent:
         before = SessionId(query["before"]) if query.get("before") else None
         wanted = SessionFilter(
             query.get("q", "").strip()[:200],
-            **{name: value for name, value in chosen.items() if name in _CHOSEN},
+            agent=query.get("agent", ""),
+            model=query.get("model", ""),
+            project=query.get("project", ""),
+            person=query.get("person", ""),
             outcome=Outcome(outcome) if outcome in list(Outcome) else None,
             with_side_only=query.get("all") == "1",
         )

@@ -379,7 +379,7 @@ def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS, *, is_lenient: boo
         fields = view(fields)
         if listed is not None:
             items = _Viewed(listed.items, wire_format(wire).view_item)
-            listed = Listed(items, listed.raws, listed.spans)
+            listed = msgspec.structs.replace(listed, items=items)
     count = _count(fields, key) + (0 if listed is None else len(listed.raws))
     return Body(fields, listed, item_count=_checked(count, max_items), max_items=max_items)
 
