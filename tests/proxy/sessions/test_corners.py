@@ -1,5 +1,6 @@
 """Rare turns of the machinery that finds sessions."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import new_turn_id
 from metaclaw.domain.turn import Origin, TurnEnd
+from metaclaw.proxy.http.body import read
 from metaclaw.proxy.sessions import Origins
 from metaclaw.proxy.sessions.conversation import DigestCache, MessageChain
 
@@ -254,10 +256,15 @@ def test_a_long_conversation_has_the_chain_that_it_has_without_its_past(grown_by
 
 
 def test_a_message_without_a_digest_stays_without_one_in_a_long_conversation() -> None:
-    cache, long = DigestCache(), [f"message {number}" for number in range(30)]
-    for texts in (long, [*long, "\ud800"], [*long, "\ud800", "more"]):
-        heads = [MessageChain(Wire.CHAT, chat(*texts), cache).head for _ in range(2)]
-        assert (heads[0] == heads[1]) is (texts is long)
+    cache = DigestCache()
+    block = '{"type": "tool_use", "id": "t", "name": "add", "input": {"n": %s}}'
+    for number, is_same in (("1", True), ("1" + 30 * "0", False)):
+        told = '{"role": "assistant", "content": [' + block % number + "]}"
+        said = ", ".join(json.dumps({"role": "user", "content": "more " * 200}) for _ in range(30))
+        body = read(Wire.CHAT, f'{{"messages": [{said}, {told}]}}'.encode())
+        assert body.listed is not None
+        heads = [MessageChain(Wire.CHAT, body, cache).head for _ in range(2)]
+        assert (heads[0] == heads[1]) is is_same
 
 
 def test_what_is_known_of_programs_is_bounded(origins: Origins) -> None:
