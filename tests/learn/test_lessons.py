@@ -250,8 +250,27 @@ async def test_a_lesson_that_does_not_help_is_withdrawn_and_not_learned_again(
     for _ in range(3):
         await session(learning, BARE, UV)
     assert learning.names == []
+    # Its failure goes on: the model is asked for another line, and told of this one.
     assert learning.evolver is not None
-    assert len(learning.evolver.asked) == 1
+    assert len(learning.evolver.asked) == 2
+    assert "the failure came all the same" in learning.evolver.asked[-1]
+
+
+async def test_another_line_takes_the_place_of_one_that_did_not_help(
+    new_learning: NewLearning,
+) -> None:
+    better = "Prefix pytest with `uv run`: only then it finds the packages."
+
+    def write(prompt: str) -> Json:
+        text = better if "the failure came all the same" in prompt else LINE
+        lesson: Json = {"name": "uv-tests", "kind": "lesson", "trigger": "t", "text": text}
+        return {"skills": [lesson]}
+
+    learning = await new_learning(min_failures=3, evolver=Speaker("world/evolver", write))
+    for _ in range(7):
+        await session(learning, BARE, UV)
+    await session(learning, BARE, UV)
+    assert [one.body for one in learning.library.view.skills] == [better]
 
 
 async def test_a_failure_that_was_not_repaired_counts_against_its_lesson(

@@ -438,7 +438,6 @@ def test_a_program_that_is_missing_fails_in_one_way_whatever_it_was_to_do() -> N
     lost = ToolResult("1", (Text("Exit code 127\nbash: gradle: command not found"),))
     lesson = "shell · gradle · command not found"
     assert failure_signature(call, lost, {"shell · gradle"}) == lesson
-    assert failure_signature(call, lost, {"shell · gradle clean"}) == lesson
     assert not failure_signature(call, lost, {"shell · make"})
     line = Lesson(SkillName("a"), "t", "b", signatures=(lesson,))
     assert followed(conversation("t", worked("gradle clean")), [line]) == {"a"}
@@ -501,6 +500,7 @@ def test_a_look_round_is_not_the_remedy_where_a_call_like_the_failed_one_worked(
         ("node app.mjs", "node --version", "deno task app"),
         ("npm ci", "npm config get registry", "pnpm install"),
         ("docker compose up -d", "docker compose ps", "podman-compose up -d"),
+        ("cargo build", "cargo build --help", "cargo build --manifest-path app/Cargo.toml"),
     ],
 )
 def test_a_look_with_the_failed_program_does_not_hide_the_remedy_of_another(
@@ -522,12 +522,18 @@ def test_a_name_that_only_the_error_tells_makes_no_other_failure() -> None:
 
 
 def test_scripts_of_a_project_that_fail_for_one_reason_fail_in_one_way() -> None:
-    lost = "sh: 1: vite: not found"
-    found = {
-        only("t", failed(f"npm run {name}", lost), worked(f"pnpm run {name}")).signature
-        for name in ("build", "preview")
+    lost = "error: the build is not configured"
+    for program in ("npm run", "yarn", "gradle", "./gradlew"):
+        found = {
+            only("t", failed(f"{program} {name}", lost), worked(f"pnpm run {name}")).signature
+            for name in ("build", "preview")
+        }
+        assert len(found) == 1, program
+    kept = {
+        only("t", failed(f"yarn {name}", lost), worked(f"pnpm {name}")).signature
+        for name in ("add", "publish")
     }
-    assert len(found) == 1
+    assert len(kept) == 2
 
 
 def test_a_failure_between_a_look_round_and_the_remedy_has_its_own_remedy() -> None:

@@ -267,7 +267,7 @@ def _learning(learning: Facts, counts: Facts) -> Iterator[Line]:
         yield "learning", "off (skills.learn)"
         return
     yield "learning", f"on; {_GATES[learning['gate']]}"
-    yield "to learn", _pending(learning["pending"])
+    yield "to learn", _pending(learning["pending"], learning.get("unwritten", 0))
     yield from _labelled("noted", map(_noted, (learning["noted"] or ())[:_NOTED_SHOWN]))
     kinds = (
         f"{one['failures']} of the {one['needed']} failures from which a skill is written:"
@@ -318,11 +318,13 @@ def _noted(change: Facts) -> str:
     return f"{when}  {reason_words(change['reason'])}{f': {words}' if words else ''}"
 
 
-def _pending(pending: Mapping[str, int] | None) -> str:
+def _pending(pending: Mapping[str, int] | None, unwritten: int) -> str:
     """The work that waits for learning."""
     if pending is None:
         return "cannot be counted now"
     left = [counted(pending[kind], *words) for kind, words in _PENDING.items() if pending.get(kind)]
+    if unwritten:
+        left.append(f"{counted(unwritten, 'failure')} to ask about again")
     return ", ".join(left) or "nothing; everything so far has been examined"
 
 

@@ -19,7 +19,7 @@ from metaclaw.domain.candidate import Proposal, Standing
 from metaclaw.domain.chat import Finish, Message, Part, ToolCall, ToolResult, text_of
 from metaclaw.domain.episode import Episode
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.skill import Lesson, Skill
+from metaclaw.domain.skill import Lesson, RetiredSkill, Skill
 from metaclaw.domain.turn import ModelAt, Scope, Step, TurnEnd, TurnKind
 from metaclaw.errors import MetaClawError, SkillError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, claimed, free_turns, is_by_person
@@ -61,6 +61,7 @@ _OUTAGE_PAUSE: Final = timedelta(minutes=1)
 _MOST_REFUSED: Final = 3
 ASLEEP: Final = "no session needed it for 60 days"
 """Why a lesson that was not needed is retired; it comes back when its failure does."""
+_DID_NOT_HELP: Final = "it was in force, and the failure came all the same: say something else"
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +304,9 @@ class LessonLoop:
             if proposal is None or proposal.skill.body == line:
                 break
             line = proposal.skill.body
+            withdrawn = await run_sync(self._withdrawn, failure.scope)
+            if any(asks_the_same(one, proposal.skill) for one in withdrawn):
+                break  # it did not help
             remedy = remedy_words(line, [one.episode for one in case.occurrences])
             lesson = replace(proposal.skill, remedy=remedy)
             await self._admit(replace(proposal, skill=lesson), failure.scope)
@@ -317,9 +321,16 @@ class LessonLoop:
         """The newest lines about a failure that were refused, and why. Blocks."""
         rejected = self.candidates.candidates(Standing.REJECTED, _MOST_WAITING)
         reasons = {one.proposal.skill.body: one.reason for one in reversed(rejected)}
+        withdrawn = self._withdrawn(failure.scope)
+        reasons |= dict.fromkeys((one.body for one in withdrawn), _DID_NOT_HELP)
         lines = self._among((one.proposal.skill for one in rejected), failure.scope)
-        mine = (one.body for one in lines if failure.signature in one.signatures)
+        mine = (one.body for one in (*withdrawn, *lines) if failure.signature in one.signatures)
         return tuple((line, reasons[line]) for line in islice(dict.fromkeys(mine), _MOST_REFUSED))
+
+    def _withdrawn(self, scope: Scope) -> list[Lesson]:
+        """The lessons that did not help. Blocks."""
+        gone = (one for one in self.generations.retired() if not is_by_person(one))
+        return self._among((one.skill for one in gone if not _sleeps(one)), scope)
 
     async def _admit(self, proposal: Proposal, scope: Scope) -> None:
         """Admit a lesson; one that says what another one says widens that one."""
@@ -334,11 +345,12 @@ class LessonLoop:
         )
 
     def _is_known(self, failure: RecurringFailure) -> bool:
-        """Whether a lesson about this failure is in force, did not help, waits for a person, or is
-        still to be decided about, after the program was killed in between. Of one that a person
-        took back, new failures may speak again (`taken_back`).
+        """Whether a lesson about this failure is in force, sleeps, waits for a person, or is still
+        to be decided about, after the program was killed in between. Of one that did not help, or
+        that a person took back, new failures may speak again (`taken_back`).
         """
-        gone = [one.skill for one in self.generations.retired() if not is_by_person(one)]
+        retired = (one for one in self.generations.retired() if not is_by_person(one))
+        gone = [one.skill for one in retired if _sleeps(one)]
         waiting = [
             one.proposal.skill
             for standing in (Standing.DRAFT, Standing.WAITING)
@@ -406,7 +418,7 @@ class LessonLoop:
         """Put sleeping lessons in force again whose failure came back since."""
         for one in await run_sync(self.generations.retired):
             lesson, at = one.skill, one.retired_at
-            if not isinstance(lesson, Lesson) or at is None or not one.reason.endswith(ASLEEP):
+            if not isinstance(lesson, Lesson) or at is None or not _sleeps(one):
                 continue
             if await run_sync(self.episodes.has_come, lesson, at):
                 await self.admission.change(lesson, f"{lesson.name} is needed again")
@@ -414,6 +426,10 @@ class LessonLoop:
     def uses(self) -> list[LessonUse]:
         """The lessons in force with their counts. Blocks."""
         return self.episodes.uses(self.library.view.skills, self.generations.dates())
+
+
+def _sleeps(one: RetiredSkill) -> bool:
+    return one.reason.endswith(ASLEEP)
 
 
 def _without_results(

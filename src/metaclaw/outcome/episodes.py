@@ -105,9 +105,47 @@ _OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
 _HAVE_COMMANDS: Final = frozenset(programs_of("have_commands"))
 _LOOKING_COMMANDS: Final = frozenset(programs_of("looking_commands"))
 _TAKE_NAMES: Final = frozenset(programs_of("take_names"))
-_ASKING_OPTIONS: Final = frozenset(("--version", "-V", "-v", "--help", "-h", "version", "help"))
+_ASKING_OPTIONS: Final = frozenset(("-V", "-v", "-h", "version", "help"))
+_ASKING_WORDS: Final = frozenset(("--version", "-version", "--help", "-help"))
 _PROGRAM_AND_OPTION: Final = 2
 _HAVE_SCRIPTS: Final = frozenset(("npm", "pnpm", "yarn", "bun"))  # `run` is for the project's own
+_HAVE_TASKS: Final = frozenset(("gradle", "gradlew", "rake"))  # the project's own
+_OF_YARN: Final = frozenset(
+    [
+        "add",
+        "audit",
+        "cache",
+        "config",
+        "create",
+        "dlx",
+        "exec",
+        "global",
+        "info",
+        "init",
+        "install",
+        "link",
+        "list",
+        "login",
+        "node",
+        "npm",
+        "outdated",
+        "pack",
+        "plugin",
+        "publish",
+        "rebuild",
+        "remove",
+        "run",
+        "set",
+        "unlink",
+        "up",
+        "upgrade",
+        "version",
+        "versions",
+        "why",
+        "workspace",
+        "workspaces",
+    ]
+)
 _OF_GIT: Final = frozenset(("origin", "HEAD"))  # what git itself calls them
 _ALIASES: Final = dict(one.split(" = ") for one in programs_of("aliases"))
 _NO_PROGRAM = re.compile(
@@ -309,7 +347,9 @@ def _class_of(head: str) -> str:
         return f"*{script[1]}"
     program, _, command = head.partition(" ")
     is_script = program in _HAVE_SCRIPTS and command.startswith("run ")
-    return f"{program} run" if is_script else head  # the project's scripts fail for one reason
+    if is_script or (program == "yarn" and command not in _OF_YARN):
+        return f"{program} run"  # the project's scripts fail for one reason
+    return program if program in _HAVE_TASKS else head
 
 
 def _names_in(call: ToolCall, run: ToolRun) -> set[str]:
@@ -742,4 +782,5 @@ def _only_asks(words: Sequence[str]) -> bool:
         or (first not in _TAKE_NAMES and not _LOOKING_COMMANDS.isdisjoint(rest))
     ):
         return True
-    return len(words) == _PROGRAM_AND_OPTION and first in _ASKING_OPTIONS
+    is_short = len(words) == _PROGRAM_AND_OPTION and first in _ASKING_OPTIONS
+    return is_short or not _ASKING_WORDS.isdisjoint(words)
