@@ -65,7 +65,7 @@ def start(
 def fail_twice(program: Program) -> None:
     for task in ("fix the rounding", "rename the mail"):
         session(program, f"Always be kind. Now {task}", FAILED, WORKED, model="second/m")
-    program.wait_for("/api/lessons", lambda facts: LESSON in str(facts), PATIENCE_S)
+    program.wait_for("/api/lessons", lambda facts: LESSON in str(facts), 3 * PATIENCE_S)
 
 
 def test_each_model_is_asked_at_the_provider_that_served_it(

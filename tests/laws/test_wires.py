@@ -1,6 +1,7 @@
 """Law 1: what a wire renders, it parses back unchanged, over everything it can express."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -548,7 +549,7 @@ def test_the_estimate_grows_with_the_request(request: ChatRequest) -> None:
 sums = st.integers(0, 5_000)
 usages = st.builds(
     lambda fresh, out, read, written, thought: Usage(
-        fresh + read + written, out, read, written, thought
+        fresh + read + written, out + thought, read, written, thought
     ),
     sums,
     sums,
@@ -666,7 +667,10 @@ def test_an_answer_keeps_its_words_and_calls_on_every_wire(
         "\n\n", ""
     )
     assert shown.finish == completion.finish
-    assert shown.usage == completion.usage or completion.usage is None
+    counted = completion.usage
+    if counted is not None and target is Wire.GEMINI:
+        counted = replace(counted, cache_write_tokens=0)  # Google's form has no place for it
+    assert shown.usage == counted or counted is None
     assert next(deltas_of(shown))
 
 

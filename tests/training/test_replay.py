@@ -1,6 +1,5 @@
 """The prompt of a recorded turn without one of its skills."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Anchor, Placement, Stamp, Turn
 from metaclaw.learn.steps import read_request
+from metaclaw.proxy.http.body import messages_of, read
 from metaclaw.proxy.splice import placement_splices
 from metaclaw.skills import Budgets, render_block
 from metaclaw.training.replay import UnplayableError, request_without
@@ -45,8 +45,8 @@ def spliced(turn: Turn, skills: Sequence[Skill], *, is_later: bool = False) -> T
     anchor = b"task" if is_later else b""
     placement = Placement(anchor, tuple(skill.name for skill in skills), text)
     body = turn.exchange.request
-    items = json.loads(body)
-    last = len(items["input" if turn.wire is Wire.RESPONSES else "messages"]) - 1
+    items = read(turn.wire, body)
+    last = len(messages_of(turn.wire, items)) - 1
     anchors = (Anchor(last, anchor),) if is_later else ()
     placed = placement_splices(turn.wire, body, items, [placement], anchors)
     assert placed.refused is None

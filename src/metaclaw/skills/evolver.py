@@ -23,7 +23,7 @@ from metaclaw.domain.chat import (
     text_of,
 )
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Lesson, Skill, SkillState
+from metaclaw.domain.skill import Authorship, Lesson, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
@@ -182,7 +182,8 @@ def _near(kind: FailureGroup, near: Sequence[Skill], mark: str, redact: Redact) 
 
 def _marked(skill: Skill, kind: FailureGroup) -> str:
     if not skill.is_skill:
-        return f"a {skill.kind}; may not be edited"
+        said = "" if skill.kind is SkillKind.LESSON else " that the person stated"
+        return f"a {skill.kind}{said}; may not be edited"
     return "may be edited" if may_edit(skill, kind) else "may not be edited"
 
 
