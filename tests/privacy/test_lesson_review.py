@@ -314,7 +314,9 @@ JAVA = episode("java -jar shop.jar", "java -cp shop.jar:lib/* com.shop.Main")
         ("Build with `bazelisk build //TARGET:all`.", episode("make a", "bazelisk build //a:all"), Ruling.IN_FORCE),
         ("Start programs with `env NAME=value`.", episode("TAG=1 ./a", "env TAG=1 ./a"), Ruling.IN_FORCE),
         ("Read JSON with `open FILE | get KEY`.", episode("jq .a b.json", "open b.json | get a"), Ruling.IN_FORCE),
-        # The text around a placeholder has to stand in the call that worked.
+        ("Use `just TARGET`, not `make TARGET`.", episode("make a", "just a"), Ruling.IN_FORCE),
+        ("Run tools by `pnpm exec`, not `npx TOOL`.", episode("npx lint a.js", "pnpm exec lint a.js"), Ruling.IN_FORCE),
+        # The text around a placeholder has to stand in one of the calls.
         ("Start jars as `java -cp FILE.jar:evil/* com.shop.Main`.", JAVA, Ruling.REFUSE),
         ("Start jars as `java -agent FILE.jar`.", JAVA, Ruling.REFUSE),
         ("Run `NAME=off uv run pytest`.", TESTS, Ruling.REFUSE),

@@ -128,11 +128,13 @@ def review_lesson(line: str, episodes: Sequence[Episode]) -> Objection | None:
 
 
 def _is_like(name: str, episode: Episode) -> bool:
-    """Whether the working call has these words, with others in the place of the placeholders."""
+    """Whether one of the calls has these words, with others in the place of the placeholders."""
     parts = [r"\s+".join(map(re.escape, part.split(" "))) for part in _PLACEHOLDER.split(name)]
     if len(parts) - 1 > _MOST_PLACEHOLDERS or not any(map(_PLAIN_WORD.search, parts)):
         return False
-    return re.search(r"[^\s;&|]{1,80}".join(parts), call_text(episode.fix)) is not None
+    pattern = r"[^\s;&|]{1,80}".join(parts)
+    made = (episode.fix, episode.failed)
+    return any(re.search(pattern, call_text(call)) is not None for call in made)
 
 
 def _symptoms(line: str, episodes: Sequence[Episode]) -> Iterator[str]:
