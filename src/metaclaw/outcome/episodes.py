@@ -105,47 +105,12 @@ _OPENS_A_SCRIPT: Final = frozenset(("run", "exec", "compose"))
 _HAVE_COMMANDS: Final = frozenset(programs_of("have_commands"))
 _LOOKING_COMMANDS: Final = frozenset(programs_of("looking_commands"))
 _TAKE_NAMES: Final = frozenset(programs_of("take_names"))
-_ASKING_OPTIONS: Final = frozenset(("-V", "-v", "-h", "version", "help"))
-_ASKING_WORDS: Final = frozenset(("--version", "-version", "--help", "-help"))
+_ASKING_OPTIONS: Final = frozenset(("-V", "-v", "-h", "version", "help"))  # alone
+_ASKING_WORDS: Final = frozenset(("--version", "-version", "--help", "-help"))  # anywhere
 _PROGRAM_AND_OPTION: Final = 2
 _HAVE_SCRIPTS: Final = frozenset(("npm", "pnpm", "yarn", "bun"))  # `run` is for the project's own
-_HAVE_TASKS: Final = frozenset(("gradle", "gradlew", "rake"))  # the project's own
-_OF_YARN: Final = frozenset(
-    [
-        "add",
-        "audit",
-        "cache",
-        "config",
-        "create",
-        "dlx",
-        "exec",
-        "global",
-        "info",
-        "init",
-        "install",
-        "link",
-        "list",
-        "login",
-        "node",
-        "npm",
-        "outdated",
-        "pack",
-        "plugin",
-        "publish",
-        "rebuild",
-        "remove",
-        "run",
-        "set",
-        "unlink",
-        "up",
-        "upgrade",
-        "version",
-        "versions",
-        "why",
-        "workspace",
-        "workspaces",
-    ]
-)
+_HAVE_TASKS: Final = frozenset(programs_of("have_tasks"))
+_OF_YARN: Final = frozenset(programs_of("yarn_commands"))
 _OF_GIT: Final = frozenset(("origin", "HEAD"))  # what git itself calls them
 _ALIASES: Final = dict(one.split(" = ") for one in programs_of("aliases"))
 _NO_PROGRAM = re.compile(

@@ -267,17 +267,17 @@ def is_costly(body: bytes) -> bool:
     return size > SMALL_BYTES and (size > MAX_INLINE_BYTES or body.count(b",") > _MANY_COMMAS)
 
 
-class _Undecoded(Sequence[Json]):
-    """Messages that are decoded on first use."""
+class _Made(Sequence[Json]):
+    """Messages of which each is made on first use."""
 
-    __slots__ = ("_known", "_raws")
+    __slots__ = ("_known", "_length", "_make")
 
-    def __init__(self, raws: list[bytes]) -> None:
-        self._raws = raws
+    def __init__(self, length: int, make: Callable[[int], Json]) -> None:
+        self._length, self._make = length, make
         self._known: dict[int, Json] = {}
 
     def __len__(self) -> int:
-        return len(self._raws)
+        return self._length
 
     @overload
     def __getitem__(self, index: int) -> Json: ...
@@ -285,35 +285,28 @@ class _Undecoded(Sequence[Json]):
     def __getitem__(self, index: slice) -> Sequence[Json]: ...
     def __getitem__(self, index: int | slice) -> "Json | Sequence[Json]":
         if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self._raws)))]
-        if index in self._known:
-            return self._known[index]
-        raw = self._raws[index]
+            return [self[at] for at in range(*index.indices(self._length))]
+        if index not in self._known:
+            self._known[index] = self._make(index)
+        return self._known[index]
+
+
+def _undecoded(raws: list[bytes]) -> Sequence[Json]:
+    """Messages that are decoded on first use."""
+
+    def decoded(index: int) -> Json:
+        raw = raws[index]
         try:
-            item: Json = _decode(raw)
+            return cast("Json", _decode(raw))
         except msgspec.DecodeError:
-            item = parse_leniently(raw)
-        self._known[index] = item
-        return item
+            return parse_leniently(raw)
+
+    return _Made(len(raws), decoded)
 
 
-class _Viewed(Sequence[Json]):
-    """Messages as the messages wire has them; each is converted when it is needed."""
-
-    def __init__(self, items: Sequence[Json], view: Callable[[Json], Json]) -> None:
-        self._items, self._view = items, lru_cache(maxsize=None)(lambda at: view(items[at]))
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @overload
-    def __getitem__(self, index: int) -> Json: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Json]: ...
-    def __getitem__(self, index: int | slice) -> "Json | Sequence[Json]":
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        return self._view(index)
+def _viewed(items: Sequence[Json], view: Callable[[Json], Json]) -> Sequence[Json]:
+    """Messages as the messages wire has them; each is converted on first use."""
+    return _Made(len(items), lambda index: view(items[index]))
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -378,7 +371,7 @@ def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS, *, is_lenient: boo
     if (view := wire_format(wire).view) is not None:
         fields = view(fields)
         if listed is not None:
-            items = _Viewed(listed.items, wire_format(wire).view_item)
+            items = _viewed(listed.items, wire_format(wire).view_item)
             listed = msgspec.structs.replace(listed, items=items)
     count = _count(fields, key) + (0 if listed is None else len(listed.raws))
     return Body(fields, listed, item_count=_checked(count, max_items), max_items=max_items)
@@ -487,7 +480,7 @@ def _read_in_part(key: str, body: bytes, max_items: int) -> tuple[dict[str, Json
     written = [body[start:stop] for start, stop in spans]
     # Most messages of a short body are needed, and one call decodes them sooner than many.
     is_short = len(body) <= _SHORT_BYTES
-    items = _decode(body[begin : end + 1]) if is_short else _Undecoded(written)
+    items = _decode(body[begin : end + 1]) if is_short else _undecoded(written)
     return fields, Listed(items, written, spans, outline, begin, len(body) - len(outline))
 
 

@@ -429,8 +429,8 @@ _read_known_target = lru_cache(maxsize=1024)(_read_target)
 
 
 def _inner_path(path: str) -> str | None:
-    """The path below `/v1` or Google's `/v1beta`, also for clients that omit `/v1` or prefix it with `/api`; None for the
-    program's own API and pages.
+    """The path below `/v1` or Google's `/v1beta`, also for clients that omit `/v1` or prefix it with
+    `/api`; None for the program's own API and pages.
     """
     if path.startswith("/v1/"):
         return path[3:]
